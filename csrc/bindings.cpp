@@ -1,0 +1,187 @@
+// Translates types and errors between Python and the engine; holds no logic of its own.
+#include <ATen/Version.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/CPUAllocator.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
+#include <torch/extension.h>
+
+#include "engine/launch.h"
+#include "engine/tape.h"
+#include "kernels/table.h"
+
+namespace py = pybind11;
+
+namespace airgraph {
+namespace {
+
+using TensorSpans = std::vector<at::Tensor>;
+
+const char* tier_name(Tier tier) {
+  switch (tier) {
+    case Tier::typed:
+      return "typed";
+    case Tier::boxed:
+      return "boxed";
+    case Tier::functional:
+      return "functional";
+  }
+  return "unknown";
+}
+
+std::string append(Tape& tape, const std::string& name, const std::string& overload,
+                   const py::tuple& args, const py::dict& kwargs, TensorSpans outs,
+                   std::vector<bool> fresh, const std::optional<std::string>& out_overload,
+                   bool redispatch) {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  const auto op = dispatcher.findSchemaOrThrow(name.c_str(), overload.c_str());
+  auto stack = torch::jit::createStackForSchema(
+      op.schema(), torch::jit::tuple_slice(args), py::reinterpret_borrow<py::kwargs>(kwargs), std::nullopt);
+  RecordedCall call{op, std::move(stack), std::move(outs), std::move(fresh), std::nullopt, redispatch};
+  if (out_overload) {
+    call.out_variant = dispatcher.findSchemaOrThrow(name.c_str(), out_overload->c_str());
+  }
+  return tier_name(tape.append(std::move(call)));
+}
+
+// A tensor of null memory but full extent: views of it are made as of any other, reading it is an error.
+at::Tensor unallocated(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
+                       at::ScalarType dtype) {
+  const auto meta = c10::scalarTypeToTypeMeta(dtype);
+  const auto nbytes = at::detail::computeStorageNbytes(sizes, strides, meta.itemsize());
+  c10::Storage storage(c10::Storage::use_byte_size_t(), nbytes,
+                       at::DataPtr(nullptr, c10::Device(c10::kCPU)), c10::GetCPUAllocator(),
+                       /*resizable=*/true);
+  auto tensor = at::detail::make_tensor<at::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), meta);
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  return tensor;
+}
+
+// Gives an unallocated tensor's storage memory of its own; views of it follow.
+void allocate(const at::Tensor& tensor) {
+  auto* storage = tensor.storage().unsafeGetStorageImpl();
+  storage->set_data_ptr_noswap(c10::GetCPUAllocator()->allocate(storage->nbytes()));
+}
+
+// A one-dimensional uint8 tensor over memory that somebody else keeps alive.
+at::Tensor bytes_at(uintptr_t address, int64_t nbytes) {
+  c10::Storage storage(c10::Storage::use_byte_size_t(), nbytes,
+                       // NOLINTNEXTLINE(performance-no-int-to-ptr): an address is what it is
+                       at::DataPtr(reinterpret_cast<void*>(address), c10::Device(c10::kCPU)),
+                       nullptr, /*resizable=*/false);
+  auto tensor = at::detail::make_tensor<at::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), caffe2::TypeMeta::Make<uint8_t>());
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous({nbytes});
+  return tensor;
+}
+
+// A tensor over the storage of `bytes`.
+at::Tensor view_at(const at::Tensor& bytes, at::ScalarType dtype, const std::vector<int64_t>& sizes,
+                   const std::vector<int64_t>& strides, int64_t offset, bool conj, bool neg) {
+  const auto meta = c10::scalarTypeToTypeMeta(dtype);
+  const auto needed = at::detail::computeStorageNbytes(sizes, strides, meta.itemsize(), offset);
+  TORCH_CHECK(needed <= bytes.storage().nbytes(), "a view of ", needed, " bytes does not fit a buffer of ",
+              bytes.storage().nbytes());
+  auto tensor = at::detail::make_tensor<at::TensorImpl>(
+      c10::Storage(bytes.storage()), c10::DispatchKeySet(c10::DispatchKey::CPU), meta);
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
+  if (conj) {
+    tensor._set_conj(true);
+  }
+  if (neg) {
+    tensor._set_neg(true);
+  }
+  return tensor;
+}
+
+// Tensors of an argument list; what is not a tensor stays undefined.
+std::vector<at::Tensor> tensors_of(const py::list& args) {
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(args.size());
+  for (const auto& item : args) {
+    tensors.push_back(THPVariable_Check(item.ptr()) ? THPVariable_Unpack(item.ptr()) : at::Tensor());
+  }
+  return tensors;
+}
+
+// None, or ("moved" | "mismatched", input index).
+py::object check(const Launch& launch, const py::list& args) {
+  const auto tensors = tensors_of(args);
+  if (const auto index = launch.moved(tensors)) {
+    return py::make_tuple("moved", *index);
+  }
+  if (const auto index = launch.mismatched(tensors)) {
+    return py::make_tuple("mismatched", *index);
+  }
+  return py::none();
+}
+
+std::vector<at::Tensor> run(Launch& launch, const py::list& args) {
+  const auto tensors = tensors_of(args);
+  const py::gil_scoped_release released;
+  return launch.run(tensors);
+}
+
+}  // namespace
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.doc() = "airgraph's native CPU engine.";
+  static py::exception<ReplayFailure> failure(m, "ReplayFailure");
+  py::register_exception_translator([](std::exception_ptr pending) {
+    try {
+      if (pending) {
+        std::rethrow_exception(pending);
+      }
+    } catch (const ReplayFailure& error) {
+      PyErr_SetObject(failure.ptr(), py::make_tuple(error.index, error.what()).ptr());
+    }
+  });
+
+  py::class_<Tape, std::shared_ptr<Tape>>(m, "Tape")
+      .def(py::init<>())
+      .def("append", &append)
+      .def("replay", &Tape::replay, py::call_guard<py::gil_scoped_release>())
+      .def("__len__", &Tape::size);
+
+  py::enum_<LiveOutputs>(m, "LiveOutputs")
+      .value("preserve", LiveOutputs::preserve)
+      .value("warn", LiveOutputs::warn)
+      .value("error", LiveOutputs::error)
+      .value("overwrite", LiveOutputs::overwrite);
+
+  py::class_<Launch>(m, "Launch")
+      .def(py::init<std::shared_ptr<Tape>, LiveOutputs>())
+      .def("add_fixed_input",
+           [](Launch& launch, size_t index, uintptr_t address) {
+             // NOLINTNEXTLINE(performance-no-int-to-ptr)
+             launch.add_fixed_input({index, reinterpret_cast<const void*>(address)});
+           })
+      .def("add_copied_input", [](Launch& launch, size_t index,
+                                  at::Tensor buffer) { launch.add_copied_input({index, std::move(buffer)}); })
+      .def("add_output_storage", &Launch::add_output_storage)
+      .def("add_output",
+           [](Launch& launch, size_t storage, const py::object& dtype, std::vector<int64_t> sizes,
+              std::vector<int64_t> strides, int64_t offset, bool conj, bool neg) {
+             launch.add_output({storage, torch::python::detail::py_object_to_dtype(dtype), std::move(sizes),
+                                std::move(strides), offset, conj, neg});
+           })
+      .def("held_outputs", &Launch::held_outputs)
+      .def("output_nbytes", &Launch::output_nbytes)
+      .def("check", &check)
+      .def("run", &run);
+
+  m.def("unallocated", [](const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
+                          const py::object& dtype) {
+    return unallocated(sizes, strides, torch::python::detail::py_object_to_dtype(dtype));
+  });
+  m.def("allocate", &allocate);
+  m.def("bytes_at", &bytes_at);
+  m.def("view_at", [](const at::Tensor& bytes, const py::object& dtype, const std::vector<int64_t>& sizes,
+                      const std::vector<int64_t>& strides, int64_t offset, bool conj, bool neg) {
+    return view_at(bytes, torch::python::detail::py_object_to_dtype(dtype), sizes, strides, offset, conj, neg);
+  });
+  m.def("simd_level", &at::get_cpu_capability);
+  m.def("kernel_count", &kernel_count);
+}
+
+}  // namespace airgraph

@@ -1,0 +1,44 @@
+// One prepared kernel call, and the flat entry a tape replays.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/stack.h>
+
+#include <memory>
+#include <optional>
+
+namespace airgraph {
+
+// Owns whatever a kernel needs at replay: tensors over fixed addresses, scalars, lists.
+struct Step {
+  Step() = default;
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+  virtual ~Step() = default;
+};
+
+using StepFn = void (*)(Step*);
+
+// What the replay loop walks over. `ctx` is owned by the tape.
+struct Entry {
+  StepFn fn;
+  Step* ctx;
+};
+
+struct PreparedStep {
+  StepFn fn;
+  std::unique_ptr<Step> ctx;
+};
+
+// Builds a typed call of one operator from its schema-ordered arguments and its output slots;
+// nullopt where this kernel does not serve these arguments.
+using Maker = std::optional<PreparedStep> (*)(const torch::jit::Stack& args,
+                                              c10::ArrayRef<at::Tensor> outs);
+
+struct KernelRow {
+  const char* name;
+  const char* overload;
+  Maker make;
+};
+
+}  // namespace airgraph

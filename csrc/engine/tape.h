@@ -1,0 +1,56 @@
+// The native tape: a flat list of prepared kernel calls, replayed without Python.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "step.h"
+
+namespace airgraph {
+
+// How a call is served; see docs/internals.md.
+enum class Tier {
+  typed,      // the kernel's typed out-variant, called directly
+  boxed,      // a boxed out-variant or in-place operator with a prebuilt stack
+  functional  // the functional operator, its result copied into the slot
+};
+
+// A kernel threw; `index` is the call's position on the tape.
+class ReplayFailure : public std::runtime_error {
+ public:
+  ReplayFailure(size_t index, const std::string& what) : std::runtime_error(what), index(index) {}
+  size_t index;
+};
+
+// One operator call as recorded. `outs` are the slots of its fresh results, over fixed addresses.
+struct RecordedCall {
+  c10::OperatorHandle op;
+  torch::jit::Stack args;
+  std::vector<at::Tensor> outs;
+  // For every result of the schema: whether a slot of `outs` takes it (else it aliases an argument).
+  std::vector<bool> fresh;
+  std::optional<c10::OperatorHandle> out_variant;
+  // Arguments with lazy conjugation or negation need the dispatcher to resolve them.
+  bool redispatch = false;
+};
+
+class Tape {
+ public:
+  // Prepares the call in the first tier that can serve it. Throws c10::Error if none can.
+  Tier append(RecordedCall call);
+
+  // Runs all calls in order. Throws ReplayFailure; the tape stays usable.
+  void replay();
+
+  size_t size() const { return entries_.size(); }
+
+ private:
+  std::vector<Entry> entries_;
+  std::vector<std::unique_ptr<Step>> steps_;
+};
+
+}  // namespace airgraph

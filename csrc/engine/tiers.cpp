@@ -1,0 +1,120 @@
+#include "tiers.h"
+
+#include <ATen/native/Copy.h>
+#include <ATen/ops/copy_native.h>
+
+#include "../kernels/table.h"
+
+namespace airgraph {
+namespace {
+
+using torch::jit::Stack;
+
+// Refills `scratch` from `args` and calls; the scratch keeps its capacity, so nothing is allocated.
+struct BoxedCall {
+  c10::OperatorHandle op;
+  std::optional<c10::SafeKernelFunction> kernel;  // none: through the dispatcher
+  Stack args;
+  Stack scratch;
+
+  BoxedCall(const c10::OperatorHandle& handle, Stack stack, bool redispatch)
+      : op(handle), args(std::move(stack)) {
+    if (!redispatch) {
+      kernel.emplace(op.getComputedKernelForDispatchKey(c10::DispatchKey::CPU));
+    }
+    scratch.reserve(args.size() + op.schema().returns().size());
+  }
+
+  // The results are left in `scratch`.
+  void call() {
+    scratch.assign(args.begin(), args.end());
+    if (kernel) {
+      kernel->callBoxed(op, c10::DispatchKeySet(c10::DispatchKey::CPU), &scratch);
+    } else {
+      op.callBoxed(scratch);
+    }
+  }
+};
+
+struct BoxedCtx final : Step {
+  BoxedCall boxed;
+  explicit BoxedCtx(BoxedCall call) : boxed(std::move(call)) {}
+};
+
+void run_boxed(Step* step) {
+  auto& ctx = *static_cast<BoxedCtx*>(step);
+  ctx.boxed.call();
+  ctx.boxed.scratch.clear();
+}
+
+struct FunctionalCtx final : Step {
+  BoxedCall boxed;
+  std::vector<at::Tensor> outs;
+  std::vector<bool> fresh;
+  FunctionalCtx(BoxedCall call, std::vector<at::Tensor> slots, std::vector<bool> fresh_results)
+      : boxed(std::move(call)), outs(std::move(slots)), fresh(std::move(fresh_results)) {}
+};
+
+void copy_into(at::Tensor& slot, const at::Tensor& result) {
+  TORCH_CHECK(slot.sizes() == result.sizes(), "the result has shape ", result.sizes(),
+              ", its slot was captured with shape ", slot.sizes());
+  if (result.is_conj() || result.is_neg() || slot.is_conj() || slot.is_neg()) {
+    slot.copy_(result);
+  } else {
+    at::native::copy_(slot, result, /*non_blocking=*/false);
+  }
+}
+
+void run_functional(Step* step) {
+  auto& ctx = *static_cast<FunctionalCtx*>(step);
+  ctx.boxed.call();
+  size_t slot = 0;
+  for (size_t i = 0; i < ctx.fresh.size(); ++i) {
+    if (!ctx.fresh[i]) {
+      continue;
+    }
+    const auto& result = ctx.boxed.scratch[i];
+    if (result.isTensor()) {
+      if (result.toTensor().defined()) {
+        copy_into(ctx.outs.at(slot), result.toTensor());
+      }
+      ++slot;
+    } else if (result.isTensorList()) {
+      for (const at::Tensor& item : result.toTensorVector()) {
+        copy_into(ctx.outs.at(slot++), item);
+      }
+    }
+  }
+  ctx.boxed.scratch.clear();
+}
+
+}  // namespace
+
+std::pair<PreparedStep, Tier> prepare(RecordedCall call) {
+  const auto& name = call.op.operator_name();
+  if (!call.redispatch && !call.outs.empty()) {
+    if (const Maker make = find_kernel(name.name, name.overload_name)) {
+      if (auto made = make(call.args, call.outs)) {
+        return std::make_pair(std::move(*made), Tier::typed);
+      }
+    }
+    if (call.out_variant) {
+      Stack args = std::move(call.args);
+      for (auto& out : call.outs) {
+        args.emplace_back(out);
+      }
+      auto ctx = std::make_unique<BoxedCtx>(BoxedCall(*call.out_variant, std::move(args), false));
+      return std::make_pair(PreparedStep{&run_boxed, std::move(ctx)}, Tier::boxed);
+    }
+  }
+  BoxedCall boxed(call.op, std::move(call.args), call.redispatch);
+  if (call.outs.empty()) {
+    auto ctx = std::make_unique<BoxedCtx>(std::move(boxed));
+    return std::make_pair(PreparedStep{&run_boxed, std::move(ctx)}, Tier::boxed);
+  }
+  auto ctx = std::make_unique<FunctionalCtx>(std::move(boxed), std::move(call.outs),
+                                             std::move(call.fresh));
+  return std::make_pair(PreparedStep{&run_functional, std::move(ctx)}, Tier::functional);
+}
+
+}  // namespace airgraph
