@@ -34,6 +34,8 @@ std::string append(Tape& tape, const std::string& name, const std::string& overl
                    bool redispatch) {
   auto& dispatcher = c10::Dispatcher::singleton();
   const auto op = dispatcher.findSchemaOrThrow(name.c_str(), overload.c_str());
+  // A Python number where the schema wants a tensor becomes a wrapped number, as in eager.
+  const torch::jit::ToIValueAllowNumbersAsTensors wrap_numbers(true);
   auto stack = torch::jit::createStackForSchema(
       op.schema(), torch::jit::tuple_slice(args), py::reinterpret_borrow<py::kwargs>(kwargs), std::nullopt);
   RecordedCall call{op, std::move(stack), std::move(outs), std::move(fresh), std::nullopt, redispatch};

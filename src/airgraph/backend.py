@@ -1,0 +1,97 @@
+"""torch.compile's entry: from Dynamo's graph to a callable that replays."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from airgraph.capture.callable import GraphedCallable
+from airgraph.capture.ledger import GraphRecord, ledger
+from airgraph.errors import OptionError, UnsupportedGraph
+from airgraph.options import Options
+from airgraph.program import lowering
+from airgraph.program.inputs import InputPlan
+from airgraph.program.program import CaptureProgram
+from airgraph.runtime.registry import runtime_for
+
+__all__ = ["airgraph", "get_backend"]
+
+_training_warned = itertools.count()
+
+
+def get_backend(options: Options | Mapping[str, Any] | None = None) -> Callable[..., Any]:
+    """A backend for `torch.compile(model, backend=...)` with these options.
+
+    Raises OptionError for unknown names, with close matches, and for bad values.
+    """
+    parsed = Options.parse(options)
+
+    def backend(gm: GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
+        if kwargs.get("options"):
+            raise OptionError("options were given twice: to get_backend and to torch.compile. Give them once.")
+        return _compile(gm, example_inputs, parsed)
+
+    return backend
+
+
+def airgraph(
+    gm: GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | Options | None = None,
+) -> Callable[..., Any]:
+    """The backend registered with torch as "airgraph". Raises OptionError."""
+    if mode is not None:
+        raise OptionError(f"mode={mode!r}: airgraph has no modes. Use options={{...}}; see airgraph.Options.")
+    return _compile(gm, example_inputs, Options.parse(options))
+
+
+def _compile(gm: GraphModule, example_inputs: Sequence[Any], options: Options) -> Callable[..., Any]:
+    names = lowering.source_names(gm)
+
+    def compile_inference(lowered: GraphModule, inputs: Sequence[Any]) -> Any:
+        plans = lowering.input_plans(lowered, names)
+        device_type = _device_type(lowered, plans)
+        program = CaptureProgram.build(ledger.next_name(), lowered, plans, device_type)
+        try:
+            runtime = runtime_for(device_type)
+        except UnsupportedGraph as error:
+            return _uncaptured(lowered, program.name, str(error))
+        return GraphedCallable(program, runtime, options)
+
+    def compile_training(lowered: GraphModule, inputs: Sequence[Any]) -> Any:
+        reason = "gradients are needed, and training graphs are not captured yet"
+        return _uncaptured(lowered, ledger.next_name(), reason, warn=next(_training_warned) == 0)
+
+    return lowering.lower(
+        gm, example_inputs, compile_inference=compile_inference, compile_training=compile_training
+    )
+
+
+def _uncaptured(gm: GraphModule, name: str, reason: str, *, warn: bool = True) -> Any:
+    from torch._functorch._aot_autograd.utils import make_boxed_func
+
+    ledger.add(GraphRecord(name, "skipped", reason, ""))
+    if warn:
+        warnings.warn(f"airgraph: {name} runs uncaptured: {reason}. Use torch.no_grad() for inference.", stacklevel=2)
+
+    def run(*args: Any) -> Any:
+        ledger.count("eager_calls")
+        return gm.forward(*args)
+
+    return make_boxed_func(run)
+
+
+def _device_type(gm: GraphModule, plans: Sequence[InputPlan]) -> str:
+    """The first device that a tensor of the graph lies on; a graph on several is refused later, by name."""
+    for node in gm.graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            return value.device.type
+    return "cpu"

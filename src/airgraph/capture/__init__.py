@@ -1,0 +1,1 @@
+"""From programs to captured graphs: keys, the callable that captures and replays, the ledger of what happened."""

@@ -1,0 +1,239 @@
+"""The callable that stands for one FX graph: captures once a key, replays from then on."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from airgraph.capture.key import GraphKey
+from airgraph.capture.ledger import GraphRecord, ledger
+from airgraph.errors import InputMoved, ReplayError, UnsupportedGraph
+from airgraph.memory.pool import MemoryPool
+from airgraph.options import Options
+from airgraph.program.inputs import InputRole
+from airgraph.program.program import CaptureProgram
+from airgraph.program.support import check_capturable
+from airgraph.runtime.base import DeviceGraph, DeviceRuntime
+
+__all__ = ["CapturedGraph", "GraphedCallable"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedGraph:
+    """One capture of a program; `record` is its row in the report."""
+
+    key: GraphKey
+    device_graph: DeviceGraph
+    record: GraphRecord
+    pool: MemoryPool
+
+
+class GraphedCallable:
+    """Calls a program by replaying a capture of it.
+
+    1. The key of a call is its numbers; a call with a new key captures, which executes nothing.
+    2. Every call then copies its user inputs and replays exactly once.
+    3. An input used in place that has moved follows `on_input_move`.
+    4. What cannot be captured runs eagerly, with one warning.
+
+    Takes a list of arguments and empties it, as torch's compilers expect (`_boxed_call`). Calls from several threads
+    are serialised. It does not keep its inputs alive.
+    """
+
+    _boxed_call = True
+
+    def __init__(self, program: CaptureProgram, runtime: DeviceRuntime, options: Options) -> None:
+        self._program = program
+        self._runtime = runtime
+        self._options = options
+        self._lock = threading.Lock()
+        self._owner: int | None = None
+        self._scalars = [plan.index for plan in program.inputs if plan.role is InputRole.SCALAR]
+        self._graphs: dict[GraphKey, CapturedGraph] = {}
+        self._single: CapturedGraph | None = None
+        self._captures = 0
+        self._eager_keys: set[GraphKey] = set()
+        self._always_eager: str | None = None
+        self._warned_held = False
+        ledger.callables.add(self)
+        if options.force_eager:
+            self._run_eagerly_from_now("force_eager is set", warn=False)
+            return
+        try:
+            check_capturable(program.gm, program.device_type)
+        except UnsupportedGraph as obstacle:
+            self._run_eagerly_from_now(str(obstacle), obstacle=obstacle)
+
+    def __call__(self, args: list[Any]) -> list[Any]:
+        me = threading.get_ident()
+        if self._owner == me:
+            raise ReplayError(
+                f"{self._program.name} was called while it was running in the same thread: a graph cannot replay inside "
+                "itself. Call the uncompiled function there."
+            )
+        with self._lock:
+            self._owner = me
+            try:
+                return self._call(args)
+            finally:
+                self._owner = None
+                args.clear()
+
+    def reset(self) -> None:
+        """Forget all captures; the next call captures anew."""
+        with self._lock:
+            self._graphs.clear()
+            self._single = None
+            self._captures = 0
+            self._eager_keys.clear()
+
+    def captured(self, args: list[Any]) -> CapturedGraph | None:
+        """The capture that a call with these arguments would replay."""
+        return self._graphs.get(self._key(args))
+
+    def _call(self, args: list[Any]) -> list[Any]:
+        if self._always_eager is not None:
+            return self._eager(args)
+        graph = self._single
+        if graph is None:
+            key = self._key(args)
+            if key in self._eager_keys:
+                return self._eager(args)
+            graph = self._graphs.get(key)
+        if graph is None or self._options.force_recapture:
+            graph = self._capture(args, "new key" if graph is None else "force_recapture is set")
+        else:
+            problem = graph.device_graph.check(args)
+            if problem is not None:
+                graph = self._follow_move(graph, problem, args)
+        if graph is None:
+            return self._eager(args)
+        return self._replay(graph, args)
+
+    def _replay(self, graph: CapturedGraph, args: list[Any]) -> list[Any]:
+        if self._options.live_outputs in ("warn", "error"):
+            self._report_held_outputs(graph)
+        outputs = graph.device_graph.run(args)
+        graph.record.replays += 1
+        chosen = self._options.clone_output
+        if chosen is not False:
+            views = self._program.input_views
+            outputs = [
+                out.clone()
+                if isinstance(out, torch.Tensor) and i not in views and (chosen is True or i in chosen)
+                else out
+                for i, out in enumerate(outputs)
+            ]
+        return outputs
+
+    def _report_held_outputs(self, graph: CapturedGraph) -> None:
+        if not graph.device_graph.held_outputs():
+            return
+        message = (
+            f"{self._program.name}: an output of the last call is still held and would be overwritten by this one. "
+            "Drop it or clone it first, or use live_outputs='preserve'."
+        )
+        if self._options.live_outputs == "error":
+            raise ReplayError(message)
+        if not self._warned_held:
+            self._warned_held = True
+            warnings.warn(message, stacklevel=2)
+
+    def _capture(self, args: list[Any], reason: str) -> CapturedGraph | None:
+        key = self._key(args)
+        old = self._graphs.pop(key, None)
+        self._single = None
+        if old is not None:
+            old.record.state = "dropped"
+            ledger.count("recaptures")
+        if self._captures >= self._options.capture_limit:
+            self._run_eagerly_from_now(f"capture_limit={self._options.capture_limit} is reached; last reason: {reason}")
+            return None
+        pool = self._runtime.open_pool()
+        start = time.perf_counter()
+        try:
+            device_graph = self._runtime.record(self._program, args, pool, self._options)
+        except UnsupportedGraph as obstacle:
+            self._skip_key(key, obstacle)
+            return None
+        elapsed_ms = (time.perf_counter() - start) * 1e3
+        self._captures += 1
+        ledger.count("captures")
+        record = GraphRecord(
+            name=self._program.name,
+            state="captured",
+            reason=reason,
+            key=str(key),
+            nodes=device_graph.nodes,
+            streams=device_graph.streams,
+            pool=pool.id,
+            arena_nbytes=device_graph.arena_nbytes,
+            copied_nbytes=device_graph.copied_nbytes,
+            capture_ms=elapsed_ms,
+        )
+        ledger.add(record)
+        ledger.pools.add(pool)
+        graph = CapturedGraph(key, device_graph, record, pool)
+        self._graphs[key] = graph
+        if not self._scalars and not self._options.force_recapture:
+            self._single = graph
+        log.info(
+            "captured %s key %s: %d nodes, %d arena bytes, %.1f ms",
+            record.name,
+            key,
+            record.nodes,
+            record.arena_nbytes,
+            elapsed_ms,
+        )
+        return graph
+
+    def _follow_move(self, graph: CapturedGraph, problem: tuple[str, int], args: list[Any]) -> CapturedGraph | None:
+        what, index = problem
+        plan = self._program.inputs[index]
+        if what == "mismatched":
+            return self._capture(args, f"input {index} ({plan.source}) has another shape or dtype")
+        old, new = graph.device_graph.captured_address(index), args[index].data_ptr()
+        message = f"input {index} ({plan.source}, {plan.role.value}) was at {old:#x}, now {new:#x}"
+        if self._options.on_input_move == "error":
+            raise InputMoved(
+                f"{message}. Keep the tensor alive and in place, or set on_input_move='recapture'."
+            )
+        return self._capture(args, message)
+
+    def _key(self, args: list[Any]) -> GraphKey:
+        return GraphKey.of([args[index] for index in self._scalars])
+
+    def _eager(self, args: list[Any]) -> list[Any]:
+        ledger.count("eager_calls")
+        with torch.no_grad():
+            return list(self._program.gm(*args))
+
+    def _skip_key(self, key: GraphKey, obstacle: UnsupportedGraph) -> None:
+        self._eager_keys.add(key)
+        self._note_eager(str(obstacle), str(key), obstacle)
+
+    def _run_eagerly_from_now(self, reason: str, *, obstacle: UnsupportedGraph | None = None, warn: bool = True) -> None:
+        self._always_eager = reason
+        self._graphs.clear()
+        self._single = None
+        self._note_eager(reason, "", obstacle, warn=warn)
+
+    def _note_eager(self, reason: str, key: str, obstacle: UnsupportedGraph | None, *, warn: bool = True) -> None:
+        record = GraphRecord(self._program.name, "skipped", reason, key)
+        if obstacle is not None:
+            record.operator, record.source = obstacle.operator, obstacle.source
+        ledger.add(record)
+        if warn:
+            for_key = f" for key {key}" if key not in ("", "()") else ""
+            warnings.warn(
+                f"airgraph: {self._program.name} runs eagerly{for_key}: {reason}. It stays correct, but is not replayed.",
+                stacklevel=2,
+            )

@@ -1,0 +1,64 @@
+"""What happened to every graph of the process; the report reads it."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["GraphRecord", "Ledger", "ledger"]
+
+
+@dataclass(slots=True)
+class GraphRecord:
+    """One row of the report. state: "captured", "skipped" (runs eagerly) or "dropped" (recaptured since)."""
+
+    name: str
+    state: str
+    reason: str
+    key: str
+    nodes: int = 0
+    streams: int = 0
+    pool: int | None = None
+    arena_nbytes: int = 0
+    copied_nbytes: int = 0
+    capture_ms: float = 0.0
+    replays: int = 0
+    source: str = ""
+    operator: str = ""
+
+
+class Ledger:
+    """Counts and rows. Rows are kept until `clear`, callables weakly, so that they can be reset."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.records: list[GraphRecord] = []
+        self.callables: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.pools: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.captures = 0
+        self.recaptures = 0
+        self.eager_calls = 0
+        self._names = 0
+
+    def next_name(self) -> str:
+        with self._lock:
+            self._names += 1
+            return f"graph_{self._names}"
+
+    def add(self, record: GraphRecord) -> None:
+        with self._lock:
+            self.records.append(record)
+
+    def count(self, counter: str) -> None:
+        with self._lock:
+            setattr(self, counter, getattr(self, counter) + 1)
+
+    def clear(self) -> None:
+        with self._lock:
+            self.records.clear()
+            self.captures = self.recaptures = self.eager_calls = 0
+
+
+ledger = Ledger()

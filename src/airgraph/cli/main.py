@@ -1,0 +1,136 @@
+"""The `airgraph` command: subcommands, exit codes, and one clear line for every failure.
+
+Exit codes: 0 done, 1 failed, 2 wrong arguments, 70 unexpected error, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from airgraph.cli import doctor, generate
+from airgraph.cli.failure import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_UNEXPECTED, EXIT_USAGE, CommandError
+from airgraph.errors import AirgraphError
+
+__all__ = ["app", "main"]
+
+TRACEBACK_VARIABLE = "AIRGRAPH_TRACEBACK"
+
+app = typer.Typer(
+    name="airgraph",
+    help="Capture PyTorch models into device graphs and replay them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("generate")(generate.command)
+app.command("doctor")(doctor.command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        import airgraph
+
+        typer.echo(f"airgraph {airgraph.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Capture PyTorch models into device graphs and replay them."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit the process with its code.
+
+    arguments: words after the program's name; sys.argv's when None.
+    A failure prints one line to stderr; AIRGRAPH_TRACEBACK=1 adds the traceback.
+    """
+    # A terminal in an ASCII locale must not turn a generated "é" into a crash.
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    warnings.formatwarning = _warning_line
+    sys.exit(_exit_code(arguments))
+
+
+def _exit_code(arguments: Sequence[str] | None) -> int:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        result = app(words, prog_name="airgraph", standalone_mode=False)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        result = EXIT_INTERRUPTED
+    except CommandError as error:
+        return _fail(str(error), error.exit_code, error)
+    except AirgraphError as error:
+        return _fail(str(error), EXIT_FAILED, error)
+    except typer.BadParameter.__mro__[1] as error:  # UsageError: typer does not export it by name
+        return _fail(_usage_message(error), EXIT_USAGE, error)
+    except typer.Abort:
+        result = EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader (`airgraph ... | head`) left. Keep the interpreter's last flush from complaining.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    except Exception as error:
+        # The boundary of the process: whatever arrives here, the user gets a line and not a traceback.
+        cause = _airgraph_cause(error)
+        if cause is not None:
+            return _fail(str(cause), EXIT_FAILED, error)
+        message = f"{type(error).__name__}: {error} (set {TRACEBACK_VARIABLE}=1 for the traceback)"
+        return _fail(message, EXIT_UNEXPECTED, error)
+    if result == EXIT_INTERRUPTED:
+        print("airgraph: interrupted", file=sys.stderr)
+    return result if isinstance(result, int) else 0
+
+
+def _fail(message: str, exit_code: int, error: BaseException) -> int:
+    if os.environ.get(TRACEBACK_VARIABLE, "0") not in ("", "0"):
+        traceback.print_exception(error)
+    print(f"airgraph: error: {_one_line(message)}", file=sys.stderr)
+    return exit_code
+
+
+def _usage_message(error: Any) -> str:
+    """typer's own words, with the command to ask for help."""
+    command = error.ctx.command_path if getattr(error, "ctx", None) is not None else "airgraph"
+    # `airgraph` alone prints the help and raises an error without words.
+    message = error.format_message() or "no command given"
+    return f"{message.rstrip('.')} (see `{command} --help`)"
+
+
+def _airgraph_cause(error: BaseException) -> AirgraphError | None:
+    """The AirgraphError that torch.compile wrapped in its own exception, if there is one."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        if isinstance(current, AirgraphError):
+            return current
+        seen.add(id(current))
+        current = getattr(current, "inner_exception", None) or current.__cause__ or current.__context__
+    return None
+
+
+def _one_line(message: str) -> str:
+    return " ".join(message.split())
+
+
+def _warning_line(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    return f"airgraph: warning: {_one_line(str(message))}\n"
+
+
+if __name__ == "__main__":
+    main()

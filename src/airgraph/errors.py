@@ -1,0 +1,77 @@
+"""Every error the package raises on purpose.
+
+    AirgraphError
+    ├── OptionError        an option's name or value is wrong            (also a ValueError)
+    ├── UnsupportedGraph   this program cannot be captured: it runs eagerly
+    ├── CaptureError       a capture was used against its rules
+    ├── ReplayError        a replay failed
+    │   └── InputMoved     an input is not where it was captured
+    ├── StreamError        streams or events were used against their rules
+    ├── CacheError         a compile cache cannot be used
+    └── InternalError      our fault: please report it
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AirgraphError",
+    "CacheError",
+    "CaptureError",
+    "InputMoved",
+    "InternalError",
+    "OptionError",
+    "ReplayError",
+    "StreamError",
+    "UnsupportedGraph",
+]
+
+
+class AirgraphError(Exception):
+    """The root of the tree."""
+
+
+class OptionError(AirgraphError, ValueError):
+    """An option's name or value is wrong; the message lists close matches or the values allowed."""
+
+
+class UnsupportedGraph(AirgraphError):
+    """A program cannot be captured.
+
+    operator: the ATen name that stands in the way. source: the user's line, "file:line".
+    reason: one clause in plain words.
+    """
+
+    def __init__(self, reason: str, *, operator: str = "", source: str = "") -> None:
+        self.reason = reason
+        self.operator = operator
+        self.source = source
+        where = f" at {source}" if source else ""
+        what = f"{operator}{where}: " if operator else ""
+        super().__init__(f"{what}{reason}")
+
+
+class CaptureError(AirgraphError, RuntimeError):
+    """A capture was used against its rules; the message names the rule."""
+
+
+class ReplayError(AirgraphError, RuntimeError):
+    """A replay failed; the message names operator and source line. The graph stays usable."""
+
+
+class InputMoved(ReplayError):
+    """An input that the graph uses in place is not where it was captured."""
+
+
+class StreamError(AirgraphError, RuntimeError):
+    """Streams or events were used against their rules."""
+
+
+class CacheError(AirgraphError):
+    """A compile cache cannot be used."""
+
+
+class InternalError(AirgraphError):
+    """A fault of airgraph itself."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"{message}. This is a fault of airgraph: please report it with the program that showed it.")

@@ -1,0 +1,1 @@
+"""What a user sees of the decisions taken."""

@@ -1,0 +1,138 @@
+"""What a user can set; the only place that reads dicts and environment variables into options."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from airgraph.errors import OptionError
+
+__all__ = ["Options"]
+
+_AVAILABLE = "available"
+_CHOICES = "choices"
+_DOC = "doc"
+
+
+def _option(default: Any, doc: str, *, available: bool = True, choices: Sequence[Any] = ()) -> Any:
+    return field(default=default, metadata={_DOC: doc, _AVAILABLE: available, _CHOICES: tuple(choices)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How graphs are captured and replayed. Immutable; hashable as long as its values are.
+
+    Raises OptionError for a value that is not allowed, and for a value other than the default of an option
+    that this version does not offer yet.
+    """
+
+    use_graph_pool: object | None = _option(None, "capture into this pool", available=False)
+    reuse_graph_pool_in_same_fx: bool = _option(
+        True, "all shapes of one FX graph share one pool", available=False
+    )
+    clone_input: bool = _option(
+        True, "user inputs are copied into buffers that the graph owns", available=False
+    )
+    clone_output: bool | tuple[int, ...] = _option(
+        False, "True: return copies of all outputs; a sequence of output indices: of those"
+    )
+    live_outputs: str = _option(
+        "preserve",
+        "what happens to an output that the caller still holds when a replay would overwrite it",
+        choices=("preserve", "warn", "error", "overwrite"),
+    )
+    on_input_move: str = _option(
+        "recapture",
+        "what happens when an input that is used in place has a new address",
+        choices=("recapture", "copy", "error"),
+    )
+    capture_limit: int = _option(64, "captures of one FX graph, recaptures included; past it, it runs eagerly")
+    memory_budget: int | None = _option(None, "bytes a pool may take", available=False)
+    inplace_pass: bool = _option(True, "reinplace intermediates", available=False)
+    input_inplace_pass: bool = _option(True, "reinplace mutated inputs", available=False)
+    remove_noop_ops: bool = _option(True, "remove operators that change nothing", available=False)
+    remove_cat_ops: bool = _option(True, "let producers write into slices of a cat", available=False)
+    pattern_fusion_pass: bool = _option(True, "apply registered replacements", available=False)
+    post_grad_custom_pre_pass: Callable[..., None] | None = _option(
+        None, "a pass of yours before the built-in ones", available=False
+    )
+    post_grad_custom_post_pass: Callable[..., None] | None = _option(
+        None, "a pass of yours after the built-in ones", available=False
+    )
+    frozen_parameter: bool = _option(False, "skip the address check of parameters")
+    force_eager: bool = _option(False, "run the final FX graph without capture")
+    force_recapture: bool = _option(False, "capture at every call")
+    capture_error_mode: str = _option(
+        "global",
+        "which unsafe calls during a capture are errors",
+        choices=("global", "thread_local", "relaxed"),
+    )
+    stream_check: str = _option(
+        "fix",
+        "unsynchronised accesses between streams",
+        available=False,
+        choices=("fix", "warn", "error", "off"),
+    )
+    verify_every: int = _option(0, "every N replays compare with eager", available=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.clone_output, list):
+            object.__setattr__(self, "clone_output", tuple(self.clone_output))
+        for option in dataclasses.fields(self):
+            self._check(option, getattr(self, option.name))
+
+    @staticmethod
+    def _check(option: dataclasses.Field[Any], value: Any) -> None:
+        choices = option.metadata[_CHOICES]
+        if choices and value not in choices:
+            close = difflib.get_close_matches(str(value), choices, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise OptionError(f"option {option.name!r}: expected one of {list(choices)}, got {value!r}.{hint}")
+        if isinstance(option.default, bool) and option.name != "clone_output" and not isinstance(value, bool):
+            raise OptionError(f"option {option.name!r}: expected True or False, got {value!r}.")
+        if option.name == "clone_output":
+            _check_clone_output(value)
+        if option.name in ("capture_limit", "verify_every"):
+            least = 1 if option.name == "capture_limit" else 0
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise OptionError(f"option {option.name!r}: expected an integer of at least {least}, got {value!r}.")
+        if not option.metadata[_AVAILABLE] and value != option.default:
+            raise _not_available(option.name)
+
+    @classmethod
+    def parse(cls, given: Options | Mapping[str, Any] | None) -> Options:
+        """Options from None (the defaults), a mapping of names to values, or Options as they are.
+
+        Raises OptionError for an unknown name, with close matches, for a bad value, and for the name of an
+        option that this version does not offer yet, whatever its value.
+        """
+        if given is None:
+            return cls()
+        if isinstance(given, cls):
+            return given
+        if not isinstance(given, Mapping):
+            raise OptionError(f"options: expected None, a dict or airgraph.Options, got {type(given).__name__}.")
+        known = {option.name: option for option in dataclasses.fields(cls)}
+        for name in given:
+            if name not in known:
+                close = difflib.get_close_matches(str(name), known, n=3)
+                hint = f"Did you mean {' or '.join(map(repr, close))}?" if close else f"Known: {sorted(known)}."
+                raise OptionError(f"unknown option {name!r}. {hint}")
+            if not known[name].metadata[_AVAILABLE]:
+                raise _not_available(name)
+        return cls(**given)
+
+
+def _check_clone_output(value: object) -> None:
+    if isinstance(value, bool):
+        return
+    if isinstance(value, tuple) and all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in value):
+        return
+    raise OptionError(f"option 'clone_output': expected True, False or a sequence of output indices, got {value!r}.")
+
+
+def _not_available(name: str) -> OptionError:
+    return OptionError(f"option {name!r} is not available yet. Leave it out to get the default behaviour.")

@@ -1,0 +1,88 @@
+"""From Dynamo's graph to the program that a capture records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from airgraph.program.inputs import InputPlan, InputRole
+
+__all__ = ["Compiled", "input_plans", "lower", "source_names"]
+
+Compiled = Callable[..., Any]
+
+
+def lower(
+    gm: GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    compile_inference: Callable[[GraphModule, Sequence[Any]], Compiled],
+    compile_training: Callable[[GraphModule, Sequence[Any]], Compiled],
+) -> Compiled:
+    """Lower to ATen by AOTAutograd, without decompositions, so that eager's own kernels run.
+
+    compile_inference gets the graph when no gradient is needed, input mutations kept in it as `copy_`;
+    compile_training gets forward and backward when one is. Both return boxed callables.
+    """
+    from torch._dynamo.backends.common import aot_autograd
+
+    compiler = aot_autograd(
+        fw_compiler=compile_training,
+        bw_compiler=compile_training,
+        inference_compiler=compile_inference,
+        keep_inference_input_mutations=True,
+    )
+    return compiler(gm, example_inputs)
+
+
+def source_names(gm: GraphModule) -> list[str]:
+    """For each placeholder of Dynamo's graph the expression that a user would recognise, such as `x` or `self.l.weight`."""
+    return [_readable(_source_name(node) or node.name) for node in gm.graph.find_nodes(op="placeholder")]
+
+
+def input_plans(gm: GraphModule, names: Sequence[str]) -> tuple[InputPlan, ...]:
+    """The role of each placeholder of an AOT graph. Call inside the inference compiler.
+
+    names: as `source_names` gave them for the Dynamo graph that this one was lowered from.
+    """
+    from torch._functorch._aot_autograd.schemas import MutationType
+
+    metadata = torch._guards.TracingContext.get().fw_metadata  # type: ignore[union-attr]
+    static = set(metadata.static_input_indices or ())  # type: ignore[union-attr]
+    plans = []
+    for index, node in enumerate(gm.graph.find_nodes(op="placeholder")):
+        value = node.meta.get("val")
+        info = metadata.input_info[index] if index < len(metadata.input_info) else None  # type: ignore[union-attr]
+        if not isinstance(value, torch.Tensor):
+            role = InputRole.SCALAR
+        elif info is not None and info.mutation_type is not MutationType.NOT_MUTATED:
+            role = InputRole.MUTATED
+        elif index in static:
+            role = InputRole.STATIC
+        else:
+            role = InputRole.USER
+        described = getattr(node.meta.get("desc"), "idx", index)
+        source = names[described] if isinstance(described, int) and described < len(names) else node.name
+        parameter = isinstance(value, torch.nn.Parameter) or ".weight" in source or ".bias" in source
+        plans.append(InputPlan(index, role, source, parameter and role is InputRole.STATIC))
+    return tuple(plans)
+
+
+def _source_name(node: torch.fx.Node) -> str | None:
+    source = getattr(node, "_dynamo_source", None)
+    if source is None:
+        return None
+    # A property since torch 2.12, a method before; drop the call when 2.11 is no longer supported.
+    name = source.name
+    return name() if callable(name) else name
+
+
+def _readable(source: str) -> str:
+    """`L['self']._modules['l']._parameters['weight']` as `self.l.weight`, other names as Dynamo has them."""
+    import re
+
+    source = re.sub(r"\.?_(?:modules|parameters|buffers)\['([^']+)'\]", r".\1", source)
+    return re.sub(r"^L\['(self|[A-Za-z_]\w*)'\]", r"\1", source)

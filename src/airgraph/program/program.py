@@ -1,0 +1,58 @@
+"""The program that a capture records: an FX graph of ATen operators with its input plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch.fx import GraphModule, Node
+
+from airgraph.program.inputs import InputPlan, InputRole
+
+__all__ = ["CaptureProgram"]
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureProgram:
+    """name: unique in the process, as reports show it. device_type: "cpu", "cuda", ...
+
+    input_views: for each output that is an input or a chain of views of one: the index of that input.
+    """
+
+    name: str
+    gm: GraphModule
+    inputs: tuple[InputPlan, ...]
+    device_type: str
+    input_views: dict[int, int]
+
+    @classmethod
+    def build(cls, name: str, gm: GraphModule, inputs: tuple[InputPlan, ...], device_type: str) -> CaptureProgram:
+        return cls(name, gm, inputs, device_type, _outputs_that_view_inputs(gm))
+
+    def in_place(self, *, frozen_parameter: bool = False) -> tuple[InputPlan, ...]:
+        """The inputs whose addresses the graph depends on."""
+        return tuple(
+            plan
+            for plan in self.inputs
+            if plan.role in (InputRole.STATIC, InputRole.MUTATED) and not (frozen_parameter and plan.parameter)
+        )
+
+
+def _outputs_that_view_inputs(gm: GraphModule) -> dict[int, int]:
+    position = {node: i for i, node in enumerate(gm.graph.find_nodes(op="placeholder"))}
+    found = {}
+    for index, output in enumerate(gm.graph.output_node().args[0]):  # type: ignore[union-attr,arg-type]
+        node = output
+        while isinstance(node, Node) and node.op == "call_function" and _is_view(node):
+            node = node.args[0]
+        if isinstance(node, Node) and node.op == "placeholder" and isinstance(node.meta.get("val"), torch.Tensor):
+            found[index] = position[node]
+    return found
+
+
+def _is_view(node: Node) -> bool:
+    if isinstance(node.target, torch._ops.OpOverload):
+        return node.target.is_view
+    # An element of a view operator's result list, such as split's.
+    inner = node.args[0] if node.args else None
+    return getattr(node.target, "__name__", "") == "getitem" and isinstance(inner, Node) and _is_view(inner)

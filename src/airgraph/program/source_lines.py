@@ -1,0 +1,33 @@
+"""Which line of the user's code an operator comes from."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+
+import torch
+from torch.fx import Node
+
+__all__ = ["of_caller", "of_node"]
+
+_FILE_LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+_OUR_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_TORCH_FOLDER = os.path.dirname(os.path.abspath(torch.__file__))
+
+
+def of_node(node: Node) -> str:
+    """The innermost line of the node's stack trace as "file:line", or ""."""
+    matches = _FILE_LINE.findall(node.meta.get("stack_trace") or "")
+    return f"{matches[-1][0]}:{matches[-1][1]}" if matches else ""
+
+
+def of_caller() -> str:
+    """The innermost line on the current stack that is neither torch's nor ours, as "file:line", or ""."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith((_OUR_FOLDER, _TORCH_FOLDER, "<")):
+            return f"{file}:{frame.f_lineno}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""

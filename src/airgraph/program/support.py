@@ -1,0 +1,68 @@
+"""Which programs can be captured, and why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from airgraph.errors import UnsupportedGraph
+from airgraph.program import source_lines
+
+__all__ = ["capture_obstacle", "check_capturable"]
+
+_TAG_REASONS = (
+    (torch.Tag.data_dependent_output, "it reads a tensor's value on the host"),
+    (torch.Tag.dynamic_output_shape, "the shape of its result depends on data"),
+    (torch.Tag.cudagraph_unsafe, "it is marked cudagraph_unsafe"),
+)
+
+
+def capture_obstacle(op: torch._ops.OpOverload) -> str | None:
+    """Why this operator cannot be captured whatever its arguments, or None."""
+    for tag, reason in _TAG_REASONS:
+        if tag in op.tags:
+            return reason
+    return None
+
+
+def check_capturable(gm: GraphModule, device_type: str) -> None:
+    """Raises UnsupportedGraph for the first node that cannot be captured on a device of this type."""
+    for node in gm.graph.nodes:
+        reason = _node_obstacle(node, device_type)
+        if reason is not None:
+            operator = node.target.name() if isinstance(node.target, torch._ops.OpOverload) else str(node.target)
+            raise UnsupportedGraph(reason, operator=operator, source=source_lines.of_node(node))
+
+
+def _node_obstacle(node: Node, device_type: str) -> str | None:
+    if node.op == "call_function":
+        if isinstance(node.target, torch._ops.HigherOrderOperator):
+            return "higher-order operators are not captured"
+        if isinstance(node.target, torch._ops.OpOverload):
+            reason = capture_obstacle(node.target)
+            if reason is not None:
+                return reason
+    elif node.op not in ("placeholder", "output", "get_attr"):
+        return f"an FX node of kind {node.op} is not captured"
+    for tensor in _tensors(node.meta.get("val")):
+        if tensor.device.type != device_type:
+            return f"a tensor lies on {tensor.device}, the graph on {device_type}"
+        if is_traceable_wrapper_subclass(tensor):
+            return f"a tensor is of the subclass {type(tensor).__name__}"
+        if tensor.layout is not torch.strided:
+            return f"a tensor has the layout {tensor.layout}"
+        if tensor.is_quantized:
+            return "a tensor is quantized"
+    return None
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _tensors(item)

@@ -1,0 +1,1 @@
+"""Devices: what a graph is recorded with and replayed on."""

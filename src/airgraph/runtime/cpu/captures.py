@@ -1,0 +1,54 @@
+"""Which captures by hand are under way in the process, and which calls they forbid."""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+from airgraph.errors import CaptureError
+
+__all__ = ["CAPTURE_ERROR_MODES", "Capture", "begin", "check_unsafe_call", "current", "end"]
+
+CAPTURE_ERROR_MODES = ("global", "thread_local", "relaxed")
+
+
+class Capture(Protocol):
+    capture_error_mode: str
+    thread: int
+
+    def invalidate(self, why: str) -> None: ...
+
+
+_lock = threading.Lock()
+_underway: dict[int, Capture] = {}
+
+
+def current() -> Capture | None:
+    """The capture of this thread."""
+    return _underway.get(threading.get_ident())
+
+
+def begin(capture: Capture) -> None:
+    with _lock:
+        _underway[capture.thread] = capture
+
+
+def end(capture: Capture) -> None:
+    with _lock:
+        _underway.pop(capture.thread, None)
+
+
+def check_unsafe_call(call: str) -> None:
+    """Raise CaptureError if a capture forbids this call, which also invalidates that capture.
+
+    "global" forbids it in every thread, "thread_local" in the capturing one, "relaxed" nowhere.
+    """
+    with _lock:
+        captures = list(_underway.values())
+    for capture in captures:
+        own = capture.thread == threading.get_ident()
+        if capture.capture_error_mode == "global" or (own and capture.capture_error_mode == "thread_local"):
+            where = "this thread" if own else "another thread"
+            rule = f"{call} is not allowed while a graph is captured in {where} (mode {capture.capture_error_mode!r})"
+            capture.invalidate(rule)
+            raise CaptureError(f"{rule}. Call it before capture_begin or after capture_end.")

@@ -1,0 +1,273 @@
+"""CPU graphs by hand, with the contract of `torch.cuda.CUDAGraph`.
+
+Between `capture_begin` and `capture_end` every ATen call of this thread is recorded, not executed. Its results are
+tensors whose memory is fixed by `capture_end` and filled by `replay`. Tensors from outside are used where they lie,
+and stay alive with the graph.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from airgraph.errors import CaptureError, UnsupportedGraph
+from airgraph.memory.pool import MemoryPool
+from airgraph.program import source_lines
+from airgraph.runtime.cpu import captures
+from airgraph.runtime.cpu.assemble import Assembled, assemble
+from airgraph.runtime.cpu.engine import engine
+from airgraph.runtime.cpu.recorder import Recorder
+from airgraph.runtime.cpu.runtime import replay_error
+from airgraph.runtime.cpu.streams import Stream, current_stream
+from airgraph.runtime.cpu.streams import stream as use_stream
+from airgraph.runtime.cpu.tape import BufferKind, Recording
+
+__all__ = ["CPUGraph", "graph", "graph_pool_handle"]
+
+
+def graph_pool_handle() -> MemoryPool:
+    """A new pool that graphs can be captured into."""
+    return MemoryPool("cpu")
+
+
+class _State(enum.Enum):
+    EMPTY = "empty"
+    CAPTURING = "capturing"
+    CAPTURED = "captured"
+
+
+class CPUGraph:
+    """A recorded sequence of ATen calls. Not thread-safe: replay from one thread at a time."""
+
+    def __init__(self) -> None:
+        self._state = _State.EMPTY
+        self._session: _Session | None = None
+        self._pool: MemoryPool | None = None
+        self._recording: Recording | None = None
+        self._assembled: Assembled | None = None
+        self._alive: list[Any] = []
+
+    def capture_begin(self, pool: MemoryPool | None = None, capture_error_mode: str = "global") -> None:
+        """Start recording this thread's ATen calls on the current stream.
+
+        pool: from `graph_pool_handle()` or another graph's `pool()`. capture_error_mode: as for torch.cuda.
+        Raises CaptureError if this graph is capturing or has captured, or this thread captures already.
+        """
+        if self._state is _State.CAPTURING:
+            raise CaptureError("capture_begin was called twice. Call capture_end first.")
+        if self._state is _State.CAPTURED:
+            raise CaptureError("this graph holds a capture already. Call reset() first, or use another CPUGraph.")
+        if captures.current() is not None:
+            raise CaptureError("captures do not nest: this thread is capturing into another graph.")
+        if pool is not None and not isinstance(pool, MemoryPool):
+            raise CaptureError(f"pool: expected a handle from graph_pool_handle(), got {type(pool).__name__}.")
+        if pool is not None and pool.device_type != "cpu":
+            raise CaptureError(f"pool: expected a pool of cpu, got one of {pool.device_type}.")
+        if capture_error_mode not in captures.CAPTURE_ERROR_MODES:
+            allowed = ", ".join(map(repr, captures.CAPTURE_ERROR_MODES))
+            raise CaptureError(f"capture_error_mode: expected one of {allowed}, got {capture_error_mode!r}.")
+        self._pool = pool if pool is not None else MemoryPool("cpu")
+        self._session = _Session(capture_error_mode)
+        self._session.enter()
+        self._state = _State.CAPTURING
+
+    def capture_end(self) -> None:
+        """Stop recording, plan the memory, make the graph ready to replay.
+
+        Raises CaptureError if it was not capturing, on another thread or stream than capture_begin's (the capture
+        goes on), and if something not allowed happened during the capture (which is dropped).
+        """
+        session = self._session
+        if session is None:
+            raise CaptureError("capture_end without capture_begin.")
+        if threading.get_ident() != session.thread:
+            raise CaptureError("capture_end must be called on the thread that capture_begin was called on.")
+        if current_stream() is not session.stream:
+            raise CaptureError("capture must end on the same stream it began on.")
+        self._close(session)
+        if session.invalid is not None:
+            raise CaptureError(f"the capture was invalidated: {session.invalid}")
+        try:
+            self._finish(session)
+        except UnsupportedGraph as error:
+            raise CaptureError(f"the capture failed: {error}") from error
+
+    def replay(self) -> None:
+        """Execute the recorded calls once, in order. Raises CaptureError before capture_end, ReplayError."""
+        if self._state is not _State.CAPTURED:
+            raise CaptureError("replay before capture_end: this graph holds no capture.")
+        captures.check_unsafe_call("CPUGraph.replay()")
+        try:
+            self._assembled.tape.replay()  # type: ignore[union-attr]
+        except engine().ReplayFailure as failure:
+            raise replay_error(self._recording, failure) from failure  # type: ignore[arg-type]
+
+    def reset(self) -> None:
+        """Drop the capture. Results that the caller holds stay valid. Raises CaptureError while capturing."""
+        if self._state is _State.CAPTURING:
+            raise CaptureError("reset while capturing. Call capture_end first.")
+        self._state = _State.EMPTY
+        self._recording = None
+        self._assembled = None
+        self._alive = []
+
+    def pool(self) -> MemoryPool:
+        """The pool that this graph was captured into. Raises CaptureError before capture_begin."""
+        if self._pool is None:
+            raise CaptureError("pool before capture_begin: this graph has no pool.")
+        return self._pool
+
+    def abort(self) -> None:
+        """Drop a capture under way; nothing happens if there is none."""
+        if self._session is not None:
+            self._close(self._session)
+
+    def _close(self, session: _Session) -> None:
+        session.leave()
+        self._session = None
+        self._state = _State.EMPTY
+
+    def _finish(self, session: _Session) -> None:
+        recording = session.recorder.finish()
+        placed: dict[int, int] = {}
+        alive: list[Any] = list(session.recorder.kept)
+        for index, buffer in enumerate(recording.buffers):
+            if buffer.kind is BufferKind.MADE and not buffer.storage.expired():
+                storage = torch.UntypedStorage._new_with_weak_ptr(buffer.storage.cdata)
+                if storage is None:
+                    continue
+                holder = torch.empty(0, dtype=torch.uint8).set_(storage)  # type: ignore[arg-type]
+                engine().allocate(holder)
+                placed[index] = storage.data_ptr()
+                alive.append(storage)
+        self._assembled = assemble(recording, placed, self._pool)  # type: ignore[arg-type]
+        self._recording = recording
+        self._alive = alive
+        self._state = _State.CAPTURED
+
+
+class graph:  # noqa: N801 - the name is torch.cuda's
+    """Capture the block into `cpu_graph`: `with airgraph.cpu.graph(g): y = f(x)`.
+
+    pool, capture_error_mode: as for `CPUGraph.capture_begin`. stream: the stream to capture on, by default a new one.
+    If the block raises, the capture is dropped and the process is as before.
+    """
+
+    def __init__(
+        self,
+        cpu_graph: CPUGraph,
+        pool: MemoryPool | None = None,
+        stream: Stream | None = None,
+        capture_error_mode: str = "global",
+    ) -> None:
+        if not isinstance(cpu_graph, CPUGraph):
+            raise CaptureError(f"expected an airgraph.cpu.CPUGraph, got {type(cpu_graph).__name__}.")
+        self._graph = cpu_graph
+        self._pool = pool
+        self._mode = capture_error_mode
+        self._stream_context = use_stream(stream if stream is not None else Stream())
+
+    def __enter__(self) -> None:
+        self._stream_context.__enter__()
+        try:
+            self._graph.capture_begin(pool=self._pool, capture_error_mode=self._mode)
+        except CaptureError:
+            self._stream_context.__exit__(None, None, None)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self._graph.capture_end()
+            else:
+                self._graph.abort()
+        finally:
+            self._stream_context.__exit__(None, None, None)
+
+
+class _Session:
+    """A capture under way: the modes that bring every call to the recorder."""
+
+    def __init__(self, capture_error_mode: str) -> None:
+        self.capture_error_mode = capture_error_mode
+        self.thread = threading.get_ident()
+        self.stream = current_stream()
+        self.recorder = Recorder(keep_external=True)
+        self.invalid: str | None = None
+        self._modes = (_RefuseReads(self), _RecordCalls(self))
+
+    def invalidate(self, why: str) -> None:
+        self.invalid = self.invalid or why
+
+    def enter(self) -> None:
+        for mode in self._modes:
+            mode.__enter__()
+        captures.begin(self)
+
+    def leave(self) -> None:
+        captures.end(self)
+        for mode in reversed(self._modes):
+            mode.__exit__(None, None, None)
+
+    def refuse(self, rule: str) -> CaptureError:
+        self.invalidate(rule)
+        return CaptureError(f"{rule}. Move it out of the capture.")
+
+
+class _RecordCalls(TorchDispatchMode):
+    def __init__(self, session: _Session) -> None:
+        super().__init__()
+        self._session = session
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if not isinstance(func, torch._ops.OpOverload):
+            raise self._session.refuse(f"{func} at {source_lines.of_caller()}: higher-order operators are not captured")
+        if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        try:
+            return self._session.recorder.record(func, args, kwargs, source_lines.of_caller)
+        except UnsupportedGraph as error:
+            raise self._session.refuse(f"cannot be captured: {error}") from error
+
+
+# Reads of a tensor's values that do not pass through an ATen operator.
+_READS = {
+    torch.Tensor.tolist: "tolist()",
+    torch.Tensor.numpy: "numpy()",
+    torch.Tensor.__array__: "numpy.asarray()",
+    torch.Tensor.__dlpack__: "__dlpack__()",
+    torch.Tensor.__repr__: "printing",
+    torch.Tensor.__format__: "printing",
+    torch.Tensor.item: "item()",
+    torch.Tensor.__bool__: "bool()",
+    torch.Tensor.__int__: "int()",
+    torch.Tensor.__float__: "float()",
+    torch.Tensor.__index__: "use as an index",
+}
+
+
+class _RefuseReads(TorchFunctionMode):
+    def __init__(self, session: _Session) -> None:
+        super().__init__()
+        self._session = session
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        read = _READS.get(func)
+        if read is not None and not (read == "printing" and func is torch.Tensor.__format__ and args[0].dim() > 0):
+            where = source_lines.of_caller()
+            raise self._session.refuse(
+                f"a tensor's value is read during capture, by {read} at {where}: it has none before replay"
+            )
+        return func(*args, **(kwargs or {}))

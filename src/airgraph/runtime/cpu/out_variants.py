@@ -1,0 +1,31 @@
+"""Which `out=` overload computes the same as a functional operator."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+__all__ = ["out_overload"]
+
+
+@functools.cache
+def out_overload(op: torch._ops.OpOverload) -> str | None:
+    """The overload name whose arguments are `op`'s followed by one `out` tensor a result, or None.
+
+    Only overloads with a CPU kernel of their own count: the generated ones call the functional operator and copy.
+    """
+    inputs = [(a.name, str(a.type)) for a in op._schema.arguments]
+    results = [str(r.type) for r in op._schema.returns]
+    if not results or any(kind != "Tensor" for kind in results):
+        return None
+    for name in op.overloadpacket.overloads():
+        candidate = getattr(op.overloadpacket, name)
+        arguments = candidate._schema.arguments
+        outs = [a for a in arguments if a.is_out]
+        plain = [(a.name, str(a.type)) for a in arguments if not a.is_out]
+        if len(outs) != len(results) or any(str(a.type) != "Tensor" for a in outs) or plain != inputs:
+            continue
+        if torch._C._dispatch_has_kernel_for_dispatch_key(candidate.name(), "CPU"):
+            return candidate._schema.overload_name
+    return None

@@ -1,0 +1,138 @@
+"""Replays tapes in Python, with the names of the native engine: where there is no compiler."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import torch
+
+__all__ = ["Launch", "LiveOutputs", "ReplayFailure", "Tape", "allocate", "bytes_at", "unallocated", "view_at"]
+
+
+class ReplayFailure(Exception):
+    """args: index of the call on the tape, message."""
+
+
+class LiveOutputs:
+    preserve, warn, error, overwrite = range(4)
+
+
+def unallocated(sizes: list[int], strides: list[int], dtype: torch.dtype) -> torch.Tensor:
+    # Without the native engine it has memory of its own from the start.
+    return torch.empty_strided(sizes, strides, dtype=dtype)
+
+
+def allocate(tensor: torch.Tensor) -> None:
+    """Nothing to do: see `unallocated`."""
+
+
+def bytes_at(address: int, nbytes: int) -> torch.Tensor:
+    if nbytes == 0 or address == 0:
+        return torch.empty(nbytes, dtype=torch.uint8)
+    return torch.frombuffer((ctypes.c_char * nbytes).from_address(address), dtype=torch.uint8)
+
+
+def view_at(
+    data: torch.Tensor,
+    dtype: torch.dtype,
+    sizes: list[int],
+    strides: list[int],
+    offset: int,
+    conj: bool,
+    neg: bool,
+) -> torch.Tensor:
+    tensor = torch.empty(0, dtype=dtype).set_(data.untyped_storage(), offset, sizes, strides)  # type: ignore[arg-type]
+    if conj:
+        tensor = torch.conj(tensor)
+    return torch._neg_view(tensor) if neg else tensor
+
+
+class Tape:
+    """Calls of ATen operators with arguments over fixed addresses."""
+
+    def __init__(self) -> None:
+        self._calls: list[tuple[Any, tuple[Any, ...], dict[str, Any], list[torch.Tensor], list[bool]]] = []
+
+    def append(
+        self,
+        name: str,
+        overload: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        outs: list[torch.Tensor],
+        fresh: list[bool],
+        out_overload: str | None,
+        redispatch: bool,
+    ) -> str:
+        namespace, _, short = name.partition("::")
+        op = getattr(getattr(getattr(torch.ops, namespace), short), overload or "default")
+        self._calls.append((op, args, kwargs, outs, fresh))
+        return "python"
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def replay(self) -> None:
+        with torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
+            for index, (op, args, kwargs, outs, fresh) in enumerate(self._calls):
+                try:
+                    _fill(outs, op(*args, **kwargs), fresh)
+                except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError) as error:
+                    raise ReplayFailure(index, str(error)) from error
+
+
+def _fill(outs: list[torch.Tensor], result: Any, fresh: list[bool]) -> None:
+    slots = iter(outs)
+    results = (result,) if len(fresh) == 1 else result
+    for is_fresh, value in zip(fresh, results or (), strict=False):
+        if is_fresh:
+            for tensor in value if isinstance(value, (list, tuple)) else (value,):
+                next(slots).copy_(tensor)
+
+
+class Launch:
+    """As the native one, but outputs are copies, so none is ever overwritten."""
+
+    def __init__(self, tape: Tape, policy: int) -> None:
+        self._tape = tape
+        self._fixed: list[tuple[int, int]] = []
+        self._copied: list[tuple[int, torch.Tensor]] = []
+        self._storages: list[torch.Tensor] = []
+        self._outputs: list[tuple[Any, ...]] = []
+
+    def add_fixed_input(self, index: int, address: int) -> None:
+        self._fixed.append((index, address))
+
+    def add_copied_input(self, index: int, buffer: torch.Tensor) -> None:
+        self._copied.append((index, buffer))
+
+    def add_output_storage(self, slot: torch.Tensor) -> int:
+        self._storages.append(slot)
+        return len(self._storages) - 1
+
+    def add_output(self, storage: int, *spec: Any) -> None:
+        self._outputs.append((storage, *spec))
+
+    def held_outputs(self) -> int:
+        return 0
+
+    def output_nbytes(self) -> int:
+        return sum(slot.untyped_storage().nbytes() for slot in self._storages)
+
+    def check(self, args: list[Any]) -> tuple[str, int] | None:
+        for index, address in self._fixed:
+            if args[index].data_ptr() != address:
+                return "moved", index
+        for index, buffer in self._copied:
+            if args[index].shape != buffer.shape or args[index].dtype != buffer.dtype:
+                return "mismatched", index
+        return None
+
+    def run(self, args: list[Any]) -> list[torch.Tensor]:
+        with torch.no_grad():
+            for index, buffer in self._copied:
+                buffer.copy_(args[index])
+        self._tape.replay()
+        copies = [slot.clone() for slot in self._storages]
+        return [view_at(copies[storage], *spec) for storage, *spec in self._outputs]

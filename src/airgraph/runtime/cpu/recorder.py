@@ -1,0 +1,259 @@
+"""Records ATen calls without executing them.
+
+Each call is propagated on fake tensors for the metadata of its results. The results handed out are tensors
+without memory: views of them are made by ATen itself and cost nothing later, reading them is an error. Which buffer
+a tensor lies in is known by the identity of its storage; who still holds a buffer at the end, by a weak reference.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from airgraph.errors import UnsupportedGraph
+from airgraph.program.support import capture_obstacle
+from airgraph.runtime.cpu.engine import engine
+from airgraph.runtime.cpu.tape import Buffer, BufferKind, Call, Recording, TensorRef
+
+__all__ = ["Recorder"]
+
+_METADATA_ONLY = {"aten::_assert_tensor_metadata", "aten::_assert_scalar", "aten::sym_constrain_range_for_size"}
+_HIDDEN_VIEWS = {"aten::_unsafe_view", "aten::unsafe_split", "aten::unsafe_chunk", "aten::lift_fresh"}
+_STORAGE_CHANGES = {"aten::set_", "aten::resize_", "aten::resize_as_", "aten::_resize_output_"}
+
+
+class Recorder:
+    """One recording in the making. keep_external: whether tensors from outside stay alive with the recording."""
+
+    def __init__(self, *, keep_external: bool) -> None:
+        self._engine = engine()
+        self._fake_mode = FakeTensorMode()
+        self._fakes: dict[Any, torch.Tensor] = {}
+        self._calls: list[Call] = []
+        self._buffers: list[Buffer] = []
+        self._by_storage: dict[int, int] = {}
+        self._keep_external = keep_external
+        self.kept: list[torch.UntypedStorage] = []
+        self.inputs: list[TensorRef] = []
+
+    def input_buffer(self, like: torch.Tensor) -> torch.Tensor:
+        """A tensor without memory for a user input that is copied in before each replay; dense, in `like`'s order."""
+        with self._fake_mode:
+            dense = torch.empty_like(self._fake(like))
+        tensor = self._unallocated(dense)
+        self._add_buffer(tensor, BufferKind.INPUT)
+        self.inputs.append(self.ref(tensor))
+        return tensor
+
+    def record(
+        self, op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any], source: str | Callable[[], str]
+    ) -> Any:
+        """Record one call; returns what the operator would, as tensors without values.
+
+        source: the user's line, or a function that finds it, called only where it is needed.
+        Raises UnsupportedGraph if the operator cannot be captured; errors of the operator itself, such as shapes
+        that do not fit, are raised as eager raises them.
+        """
+        kind = _kind(op)
+        where = source if isinstance(source, str) else source()
+        if isinstance(kind, UnsupportedGraph):
+            raise UnsupportedGraph(kind.reason, operator=op.name(), source=where)
+        if kind is not _COMPUTE:
+            return op(*args, **kwargs)
+        tensors: list[torch.Tensor] = []
+        _tensors_in(args, tensors)
+        _tensors_in(tuple(kwargs.values()), tensors)
+        for tensor in tensors:
+            _check_tensor(tensor, op, where)
+        result = self._propagate(op, args, kwargs, where)
+        if isinstance(result, (int, float, bool)) and not op._schema.is_mutable:
+            # A question about metadata, such as which attention kernel to take.
+            return op(*args, **kwargs)
+        return self._add_call(op, args, kwargs, result, tensors, where)
+
+    def finish(self) -> Recording:
+        return Recording(tuple(self._calls), tuple(self._buffers))
+
+    def buffer_of(self, tensor: torch.Tensor) -> int | None:
+        """The buffer that a tensor lies in, or None if no recorded call touched it."""
+        return self._by_storage.get(tensor.untyped_storage()._cdata)
+
+    def ref(self, tensor: torch.Tensor) -> TensorRef:
+        buffer = self.buffer_of(tensor)
+        if buffer is None:
+            buffer = self._add_buffer(tensor, BufferKind.EXTERNAL)
+        return TensorRef(
+            buffer,
+            tensor.dtype,
+            tuple(tensor.shape),
+            tensor.stride(),
+            int(tensor.storage_offset()),
+            tensor.is_conj(),
+            tensor.is_neg(),
+        )
+
+    def _add_call(
+        self,
+        op: torch._ops.OpOverload,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        result: Any,
+        tensors: list[torch.Tensor],
+        where: str,
+    ) -> Any:
+        returns = op._schema.returns
+        values = (result,) if len(returns) == 1 else tuple(result or ())
+        handed_out: list[Any] = []
+        outs: list[TensorRef] = []
+        fresh: list[bool] = []
+        for declared, value in zip(returns, values, strict=True):
+            if declared.alias_info is not None:
+                handed_out.append(_aliased_argument(op, declared.alias_info, args, kwargs))
+                fresh.append(False)
+            elif isinstance(value, torch.Tensor):
+                handed_out.append(self._result(value, outs))
+                fresh.append(True)
+            elif isinstance(value, (list, tuple)):
+                handed_out.append([self._result(item, outs) for item in value])
+                fresh.append(True)
+            else:
+                handed_out.append(value)
+                fresh.append(False)
+        lazy = any(tensor.is_conj() or tensor.is_neg() for tensor in tensors)
+        self._calls.append(
+            Call(
+                op,
+                _map(args, self.ref),
+                {name: _map(value, self.ref) for name, value in kwargs.items()},
+                tuple(outs),
+                tuple(fresh),
+                lazy,
+                where,
+            )
+        )
+        if not returns:
+            return None
+        return handed_out[0] if len(returns) == 1 else tuple(handed_out)
+
+    def _propagate(self, op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any], where: str) -> Any:
+        fake_args = _map(args, self._fake)
+        fake_kwargs = {name: _map(value, self._fake) for name, value in kwargs.items()}
+        try:
+            with self._fake_mode:
+                result = op(*fake_args, **fake_kwargs)
+        except DynamicOutputShapeException as error:
+            reason = "the shape of its result depends on data"
+            raise UnsupportedGraph(reason, operator=op.name(), source=where) from error
+        except DataDependentOutputException as error:
+            reason = "it reads a tensor's value on the host"
+            raise UnsupportedGraph(reason, operator=op.name(), source=where) from error
+        except (UnsupportedOperatorException, NotImplementedError) as error:
+            reason = "the shape of its result cannot be derived without running it (no fake or meta kernel)"
+            raise UnsupportedGraph(reason, operator=op.name(), source=where) from error
+        for argument, given in zip(op._schema.arguments, args, strict=False):
+            if argument.is_out:
+                _check_out(given, op, where)
+        return result
+
+    def _result(self, fake: torch.Tensor, outs: list[TensorRef]) -> torch.Tensor:
+        if fake.layout is not torch.strided or fake.device.type != "cpu":
+            raise UnsupportedGraph(f"a result is {fake.layout} on {fake.device}")
+        tensor = self._unallocated(fake)
+        self._add_buffer(tensor, BufferKind.MADE)
+        outs.append(self.ref(tensor))
+        return tensor
+
+    def _unallocated(self, like: torch.Tensor) -> torch.Tensor:
+        return self._engine.unallocated(list(like.shape), list(like.stride()), like.dtype)  # type: ignore[no-any-return]
+
+    def _add_buffer(self, tensor: torch.Tensor, kind: BufferKind) -> int:
+        storage = tensor.untyped_storage()
+        address = storage.data_ptr() if kind is BufferKind.EXTERNAL else None
+        # The weak reference keeps the storage's identity from being reused.
+        self._buffers.append(Buffer(kind, storage.nbytes(), address, StorageWeakRef(storage)))
+        if kind is BufferKind.EXTERNAL and self._keep_external:
+            self.kept.append(storage)
+        index = len(self._buffers) - 1
+        self._by_storage[storage._cdata] = index
+        return index
+
+    def _fake(self, tensor: torch.Tensor) -> torch.Tensor:
+        key = (tensor.shape, tensor.stride(), tensor.dtype, tensor.is_conj(), tensor.is_neg())
+        fake = self._fakes.get(key)
+        if fake is None:
+            with self._fake_mode:
+                fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+                if tensor.is_conj():
+                    fake = torch.conj(fake)
+                if tensor.is_neg():
+                    fake = torch._neg_view(fake)
+            self._fakes[key] = fake
+        return fake
+
+
+_COMPUTE = "compute"
+_AT_CAPTURE = "at capture"
+
+
+@functools.cache
+def _kind(op: torch._ops.OpOverload) -> str | UnsupportedGraph:
+    """Whether a call is recorded, runs at capture since it only concerns metadata, or cannot be captured."""
+    name = op._schema.name
+    if name in _STORAGE_CHANGES:
+        return UnsupportedGraph("it changes a tensor's memory")
+    if name in _METADATA_ONLY or name in _HIDDEN_VIEWS or op.is_view or torch.Tag.inplace_view in op.tags:
+        return _AT_CAPTURE
+    obstacle = capture_obstacle(op)
+    return UnsupportedGraph(obstacle) if obstacle else _COMPUTE
+
+
+def _check_tensor(tensor: torch.Tensor, op: torch._ops.OpOverload, where: str) -> None:
+    if tensor.device.type != "cpu":
+        reason = f"a tensor lies on {tensor.device}, the graph on cpu"
+    elif tensor.layout is not torch.strided or tensor.is_quantized:
+        reason = f"a tensor has the layout {tensor.layout}"
+    elif type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+        reason = f"a tensor is of the subclass {type(tensor).__name__}"
+    elif tensor._is_zerotensor():
+        reason = "a tensor is a lazy zero"
+    else:
+        return
+    raise UnsupportedGraph(reason, operator=op.name(), source=where)
+
+
+def _check_out(given: Any, op: torch._ops.OpOverload, where: str) -> None:
+    if isinstance(given, torch.Tensor) and given.numel() == 0:
+        raise UnsupportedGraph("out= would be resized", operator=op.name(), source=where)
+
+
+def _aliased_argument(op: torch._ops.OpOverload, alias: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    for position, argument in enumerate(op._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.before_set == alias.before_set:
+            return args[position] if position < len(args) else kwargs[argument.name]
+    raise UnsupportedGraph("its schema aliases no argument", operator=op.name())
+
+
+def _tensors_in(value: Any, found: list[torch.Tensor]) -> None:
+    if isinstance(value, torch.Tensor):
+        found.append(value)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _tensors_in(item, found)
+
+
+def _map(value: Any, fn: Callable[[torch.Tensor], Any]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return fn(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_map(item, fn) for item in value)
+    return value

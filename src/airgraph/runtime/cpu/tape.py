@@ -1,0 +1,79 @@
+"""What a recording is made of: calls of ATen operators whose tensors are references into buffers."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+__all__ = ["Buffer", "BufferKind", "Call", "Recording", "TensorRef"]
+
+
+class BufferKind(enum.Enum):
+    EXTERNAL = "external"  # existed before the capture: used where it lies
+    MADE = "made"  # made by a recorded call
+    INPUT = "input"  # filled from a user input before each replay
+
+
+@dataclass(slots=True)
+class Buffer:
+    """A storage that recorded calls touch. address: of an EXTERNAL one. source: weak, to see who still holds it."""
+
+    kind: BufferKind
+    nbytes: int
+    address: int | None
+    storage: StorageWeakRef
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRef:
+    """A tensor as a view of a buffer; shape, stride and offset in elements."""
+
+    buffer: int
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    conj: bool
+    neg: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One operator call. fresh: for each result of the schema, whether it has slots in `outs`.
+
+    redispatch: an argument carries a lazy conjugation or negation, which only the dispatcher resolves.
+    source: the user's line.
+    """
+
+    op: torch._ops.OpOverload
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outs: tuple[TensorRef, ...]
+    fresh: tuple[bool, ...]
+    redispatch: bool
+    source: str
+
+    def touched(self) -> set[int]:
+        """The buffers that this call reads or writes."""
+        found = {ref.buffer for ref in self.outs}
+        _collect(self.args, found)
+        _collect(tuple(self.kwargs.values()), found)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    calls: tuple[Call, ...]
+    buffers: tuple[Buffer, ...]
+
+
+def _collect(value: Any, found: set[int]) -> None:
+    if isinstance(value, TensorRef):
+        found.add(value.buffer)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _collect(item, found)
