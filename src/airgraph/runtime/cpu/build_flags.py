@@ -21,7 +21,7 @@ def compile_args() -> list[str]:
     SIMD level are torch's own, which choose at run time."""
     from torch.utils.cpp_extension import include_paths
 
-    args = ["-O2", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"]
+    args = ["-O2", "-g0", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"]
     if platform.machine() in ("x86_64", "AMD64"):
         # The layout of torch's dispatch stubs depends on these; torch itself is built with both.
         args += ["-DHAVE_AVX512_CPU_DEFINITION", "-DHAVE_AVX2_CPU_DEFINITION"]

