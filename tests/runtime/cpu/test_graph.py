@@ -1,0 +1,388 @@
+"""CPU graphs by hand keep torch.cuda's contract."""
+
+import gc
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import airgraph
+from airgraph.cpu import CPUGraph, Stream, current_stream, graph, graph_pool_handle, stream, synchronize
+from airgraph.errors import CaptureError, ReplayError
+
+
+def test_capture_records_and_replay_executes() -> None:
+    g, x = CPUGraph(), torch.ones(3)
+    with graph(g):
+        x.add_(1)
+        y = x * 10
+    assert torch.equal(x, torch.ones(3)), "capture must not execute"
+    for call in range(1, 4):
+        g.replay()
+        assert torch.equal(x, torch.full((3,), 1.0 + call))
+        assert torch.equal(y, x * 10)
+
+
+def test_results_have_fixed_memory() -> None:
+    g, x = CPUGraph(), torch.ones(3)
+    with graph(g):
+        y = x + 1
+    address = y.data_ptr()
+    g.replay()
+    x.fill_(5)
+    g.replay()
+    assert y.data_ptr() == address
+    assert torch.equal(y, torch.full((3,), 6.0))
+
+
+def test_views_of_results_follow() -> None:
+    g, x = CPUGraph(), torch.arange(6.0).reshape(2, 3)
+    with graph(g):
+        y = (x * 2).t()
+        z = y[1]
+    g.replay()
+    assert torch.equal(y, (x * 2).t())
+    assert torch.equal(z, (x * 2).t()[1])
+
+
+def test_capture_end_without_the_context_manager() -> None:
+    g, x = CPUGraph(), torch.ones(2)
+    g.capture_begin()
+    y = x + 1
+    g.capture_end()
+    g.replay()
+    assert torch.equal(y, torch.full((2,), 2.0))
+
+
+def test_a_training_step_can_be_captured() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 4)
+    x = torch.randn(2, 4)
+    g = CPUGraph()
+    with graph(g):
+        loss = model(x).square().sum()
+        loss.backward()
+    g.replay()
+    grad = model.weight.grad.clone()
+    model.zero_grad()
+    model(x).square().sum().backward()
+    torch.testing.assert_close(grad, model.weight.grad)
+
+
+def test_tensors_from_outside_stay_alive_with_the_graph() -> None:
+    g, x = CPUGraph(), torch.full((4096,), 3.0)
+    with graph(g):
+        y = x * 2
+    del x
+    gc.collect()
+    junk = [torch.zeros(4096) for _ in range(50)]
+    g.replay()
+    assert torch.equal(y, torch.full((4096,), 6.0)) and junk
+
+
+def test_results_outlive_the_graph() -> None:
+    g, x = CPUGraph(), torch.ones(3)
+    with graph(g):
+        y = x + 1
+    g.replay()
+    g.reset()
+    del g
+    gc.collect()
+    assert torch.equal(y, torch.full((3,), 2.0))
+
+
+def test_a_dropped_result_is_still_computed_safely() -> None:
+    g, x = CPUGraph(), torch.ones(3)
+    with graph(g):
+        y = (x + 1) * 2
+    del y
+    gc.collect()
+    for _ in range(10):
+        g.replay()
+
+
+def _sum(g: CPUGraph, x: torch.Tensor) -> torch.Tensor:
+    with graph(g):
+        return x + 1
+
+
+def test_after_reset_a_graph_captures_again() -> None:
+    g, x = CPUGraph(), torch.ones(2)
+    _sum(g, x)
+    g.reset()
+    y = _sum(g, x)
+    g.replay()
+    assert torch.equal(y, torch.full((2,), 2.0))
+
+
+@pytest.mark.parametrize(
+    ("misuse", "rule"),
+    [
+        (lambda g: g.capture_end(), "without capture_begin"),
+        (lambda g: g.replay(), "replay before capture_end"),
+        (lambda g: g.pool(), "pool before capture_begin"),
+        (lambda g: g.capture_begin(pool=3), "expected a handle from graph_pool_handle"),
+        (lambda g: g.capture_begin(capture_error_mode="loose"), "capture_error_mode: expected one of"),
+        (lambda g: graph(3), "expected an airgraph.cpu.CPUGraph, got int"),
+    ],
+)
+def test_misuse_outside_a_capture_names_the_rule(misuse: Callable[[CPUGraph], object], rule: str) -> None:
+    with pytest.raises(CaptureError, match=rule):
+        misuse(CPUGraph())
+
+
+@pytest.mark.parametrize(
+    ("misuse", "rule"),
+    [
+        (lambda g: g.capture_begin(), "capture_begin was called twice"),
+        (lambda g: CPUGraph().capture_begin(), "captures do not nest"),
+        (lambda g: g.reset(), "reset while capturing"),
+        (lambda g: g.replay(), "replay before capture_end"),
+    ],
+)
+def test_misuse_during_a_capture_names_the_rule_and_the_capture_goes_on(
+    misuse: Callable[[CPUGraph], object], rule: str
+) -> None:
+    g, x = CPUGraph(), torch.ones(2)
+    g.capture_begin()
+    with pytest.raises(CaptureError, match=rule):
+        misuse(g)
+    y = x + 1
+    g.capture_end()
+    g.replay()
+    assert torch.equal(y, torch.full((2,), 2.0))
+
+
+def test_begin_on_a_captured_graph() -> None:
+    g = CPUGraph()
+    _sum(g, torch.ones(2))
+    with pytest.raises(CaptureError, match="holds a capture already"):
+        g.capture_begin()
+
+
+def test_end_on_another_stream() -> None:
+    g = CPUGraph()
+    g.capture_begin()
+    with stream(Stream()):
+        with pytest.raises(CaptureError, match="same stream it began on"):
+            g.capture_end()
+    g.capture_end()
+
+
+def test_end_on_another_thread() -> None:
+    g, errors = CPUGraph(), []
+
+    def end() -> None:
+        try:
+            g.capture_end()
+        except CaptureError as error:
+            errors.append(str(error))
+
+    g.capture_begin()
+    thread = threading.Thread(target=end)
+    thread.start()
+    thread.join()
+    g.capture_end()
+    assert "on the thread that capture_begin" in errors[0]
+
+
+_READS: dict[str, Callable[[torch.Tensor], object]] = {
+    "item": lambda t: t.sum().item(),
+    "tolist": lambda t: t.tolist(),
+    "print": lambda t: str(t),
+    "format": lambda t: f"{t.sum()}",
+    "bool": lambda t: bool(t.sum() > 0),
+    "int": lambda t: int(t.sum()),
+    "float": lambda t: float(t.sum()),
+    "index": lambda t: [1, 2, 3][t.sum().long()],
+    "numpy": lambda t: t.numpy(),
+    "asarray": lambda t: np.asarray(t),
+    "if": lambda t: 1 if t.sum() > 0 else 2,
+    "nonzero": lambda t: t.nonzero(),
+    "mask": lambda t: t[t > 0],
+    "equal": lambda t: torch.equal(t, t),
+    "dlpack": lambda t: torch.from_dlpack(t.detach()),
+}
+
+
+@pytest.mark.parametrize("read", _READS)
+def test_reading_a_captured_value_raises_and_everything_is_usable_afterwards(read: str) -> None:
+    g, x, pool = CPUGraph(), torch.zeros(3), graph_pool_handle()
+    before = current_stream()
+    with pytest.raises(CaptureError):
+        with graph(g, pool=pool):
+            _READS[read](x + 1)
+    assert current_stream() is before
+    assert torch.equal(x + 1, torch.ones(3)), "calls execute again"
+    with graph(g, pool=pool):
+        y = x + 1
+    g.replay()
+    assert torch.equal(y, torch.ones(3))
+    assert g.pool() is pool
+
+
+def test_a_swallowed_error_invalidates_the_capture() -> None:
+    g, x = CPUGraph(), torch.ones(3)
+    g.capture_begin()
+    with pytest.raises(CaptureError, match="item"):
+        x.sum().item()
+    with pytest.raises(CaptureError, match="invalidated"):
+        g.capture_end()
+    g.capture_begin()
+    y = x + 1
+    g.capture_end()
+    g.replay()
+    assert torch.equal(y, x + 1)
+
+
+def test_an_error_of_the_block_passes_through() -> None:
+    g, x = CPUGraph(), torch.ones(3)
+    with pytest.raises(RuntimeError, match="broadcast"):
+        with graph(g):
+            x + torch.ones(4)
+    assert torch.equal(x + x, torch.full((3,), 2.0))
+
+
+@pytest.mark.parametrize(("mode", "own", "other"), [("global", True, True), ("thread_local", True, False), ("relaxed", False, False)])
+def test_capture_error_mode(mode: str, own: bool, other: bool) -> None:
+    def raises() -> bool:
+        try:
+            synchronize()
+        except CaptureError as error:
+            assert "not allowed while a graph is captured" in str(error)
+            return True
+        return False
+
+    g = CPUGraph()
+    g.capture_begin(capture_error_mode=mode)
+    assert raises() is own
+    found: list[bool] = []
+    thread = threading.Thread(target=lambda: found.append(raises()))
+    thread.start()
+    thread.join()
+    assert found == [other]
+    if own or other:
+        with pytest.raises(CaptureError, match="invalidated"):
+            g.capture_end()
+    else:
+        g.capture_end()
+    synchronize()
+
+
+def test_other_threads_execute_during_a_capture() -> None:
+    g, found = CPUGraph(), []
+    g.capture_begin()
+    thread = threading.Thread(target=lambda: found.append(torch.ones(2) + 1))
+    thread.start()
+    thread.join()
+    g.capture_end()
+    assert torch.equal(found[0], torch.full((2,), 2.0))
+
+
+def test_a_failing_kernel_names_operator_and_line_and_the_graph_stays_usable() -> None:
+    weight, index = torch.randn(4, 2), torch.tensor([1, 2])
+    g = CPUGraph()
+    with torch.no_grad(), graph(g):
+        y = nn.functional.embedding(index, weight)
+    index.fill_(9)
+    with pytest.raises(ReplayError, match=r"aten::embedding at .*test_graph.py:\d+ failed in replay: .*out of"):
+        g.replay()
+    index.fill_(3)
+    g.replay()
+    assert torch.equal(y, weight[[3, 3]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.int64,
+                                   torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool])  # fmt: skip
+def test_dtypes_layouts_and_promotion(dtype: torch.dtype) -> None:
+    base = torch.arange(24).reshape(4, 6).to(dtype)
+    other = torch.arange(6).to(torch.int32)
+
+    def program(x: torch.Tensor) -> list[torch.Tensor]:
+        return [x + other, x * 2, x + 1.5, x.t() + x.t(), x[::2, 1::2] * x[::2, 1::2], x[:0] + x[:0], x[1, 2] + 1,
+                x.sum(), x.reshape(-1)[5:] == 3, torch.cat([x, x], 1), x.to(torch.float32) / 3, x.clone(), x.expand(2, 4, 6) * 2]  # fmt: skip
+
+    g = CPUGraph()
+    with graph(g):
+        ours = program(base)
+    g.replay()
+    for mine, theirs in zip(ours, program(base), strict=True):
+        assert mine.dtype == theirs.dtype and mine.stride() == theirs.stride()
+        assert torch.equal(mine, theirs)
+
+
+def test_lazy_conjugation_is_resolved() -> None:
+    x = torch.randn(3, dtype=torch.complex64)
+    g = CPUGraph()
+    with graph(g):
+        y, z = x.conj() * 2, x.conj()
+        w = torch.view_as_real(x).sum() + x.conj().imag
+    g.replay()
+    assert torch.equal(y, x.conj() * 2) and torch.equal(z, x.conj())
+    assert torch.equal(w, torch.view_as_real(x).sum() + x.conj().imag)
+
+
+def test_random_numbers_are_fresh_and_in_eager_order() -> None:
+    def program() -> tuple[torch.Tensor, ...]:
+        return torch.rand(3), torch.randn(2, 2), torch.randint(0, 9, (4,)), torch.empty(3).uniform_(), torch.randperm(5)
+
+    g = CPUGraph()
+    with graph(g):
+        ours = program()
+    torch.manual_seed(3)
+    g.replay()
+    first = [t.clone() for t in ours]
+    g.replay()
+    second = [t.clone() for t in ours]
+    torch.manual_seed(3)
+    for theirs in (first, second):
+        assert all(torch.equal(a, b) for a, b in zip(theirs, program(), strict=True))
+
+
+def test_inference_mode_and_foreach_and_out() -> None:
+    params, grads, c = [torch.ones(2), torch.ones(3)], [torch.ones(2), torch.ones(3)], torch.empty(2)
+    g = CPUGraph()
+    with torch.inference_mode(), graph(g):
+        torch._foreach_add_(params, grads, alpha=0.5)
+        torch.add(params[0], 1, out=c)
+        y = nn.functional.linear(params[1], torch.ones(2, 3))
+    g.replay()
+    assert torch.equal(params[1], torch.full((3,), 1.5))
+    assert torch.equal(c, torch.full((2,), 2.5))
+    assert torch.equal(y, torch.full((2,), 4.5))
+
+
+def _allocations_in_replay(program: Callable[[], object]) -> int:
+    g = CPUGraph()
+    with torch.no_grad(), graph(g):
+        program()
+    g.replay()
+    with torch.profiler.profile(profile_memory=True, activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        g.replay()
+    return sum(event.count for event in profile.key_averages() if event.key == "[memory]")
+
+
+def test_replay_allocates_no_tensor_memory_outside_the_functional_tier() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.LayerNorm(8), nn.Linear(8, 8), nn.Softmax(-1))
+    x, image, kernel = torch.randn(2, 8), torch.randn(1, 2, 8), torch.randn(2, 2, 3)
+    assert _allocations_in_replay(lambda: model(x)) == 0
+    assert _allocations_in_replay(lambda: nn.functional.conv1d(image, kernel)) > 0, "convolution is functional"
+
+
+def test_airgraph_pool_handles() -> None:
+    assert airgraph.graph_pool_handle().device_type == "cpu"
+    with pytest.raises(airgraph.errors.OptionError, match="no runtime for device 'xpu'"):
+        airgraph.graph_pool_handle("xpu")
+
+
+def test_a_pool_knows_its_bytes_and_gives_them_back() -> None:
+    pool, g = graph_pool_handle(), CPUGraph()
+    with graph(g, pool=pool):
+        ((torch.ones(1000) + 1) * 2).sum()
+    assert pool.nbytes >= 8000 and pool.graphs == 1
+    g.reset()
+    gc.collect()
+    assert pool.nbytes == 0 and pool.graphs == 0
