@@ -14,6 +14,7 @@ from airgraph.capture.callable import GraphedCallable
 from airgraph.capture.ledger import GraphRecord, ledger
 from airgraph.errors import OptionError, UnsupportedGraph
 from airgraph.options import Options
+from airgraph.passes.pipeline import run_passes
 from airgraph.program import lowering
 from airgraph.program.inputs import InputPlan
 from airgraph.program.program import CaptureProgram
@@ -57,6 +58,7 @@ def _compile(gm: GraphModule, example_inputs: Sequence[Any], options: Options) -
 
     def compile_inference(lowered: GraphModule, inputs: Sequence[Any]) -> Any:
         plans = lowering.input_plans(lowered, names)
+        ledger.count_changes(run_passes(lowered, options))
         device_type = _device_type(lowered, plans)
         program = CaptureProgram.build(ledger.next_name(), lowered, plans, device_type)
         try:

@@ -52,7 +52,7 @@ class Options:
     capture_limit: int = _option(64, "captures of one FX graph, recaptures included; past it, it runs eagerly")
     memory_budget: int | None = _option(None, "bytes a pool may take", available=False)
     inplace_pass: bool = _option(True, "reinplace intermediates", available=False)
-    input_inplace_pass: bool = _option(True, "reinplace mutated inputs", available=False)
+    input_inplace_pass: bool = _option(True, "write mutated inputs in place instead of copying them back")
     remove_noop_ops: bool = _option(True, "remove operators that change nothing", available=False)
     remove_cat_ops: bool = _option(True, "let producers write into slices of a cat", available=False)
     pattern_fusion_pass: bool = _option(True, "apply registered replacements", available=False)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +42,7 @@ class Ledger:
         self.captures = 0
         self.recaptures = 0
         self.eager_calls = 0
+        self.pass_changes: Counter[str] = Counter()
         self._names = 0
 
     def next_name(self) -> str:
@@ -55,9 +58,14 @@ class Ledger:
         with self._lock:
             setattr(self, counter, getattr(self, counter) + 1)
 
+    def count_changes(self, changes: Mapping[str, int]) -> None:
+        with self._lock:
+            self.pass_changes.update(changes)
+
     def clear(self) -> None:
         with self._lock:
             self.records.clear()
+            self.pass_changes.clear()
             self.captures = self.recaptures = self.eager_calls = 0
 
 

@@ -80,7 +80,7 @@ def explain() -> Report:
         "replays": sum(record.replays for record in records),
         "eager_calls": ledger.eager_calls,
     }
-    return Report(graphs, pools, counters, {})
+    return Report(graphs, pools, counters, dict(ledger.pass_changes))
 
 
 def reset() -> None:

@@ -37,7 +37,8 @@ class Assembled:
 def lifetimes(recording: Recording, placed: Mapping[int, int]) -> dict[int, Lifetime]:
     """For each buffer that the arena is to hold, from the first to the last call that touches it.
 
-    placed: addresses of buffers that lie elsewhere. Inputs are live from step -1, where they are copied in.
+    placed: addresses of buffers that lie elsewhere. Inputs are live throughout, from step -1 where they are
+    copied in, so that a replay without new inputs repeats the last call.
     """
     first: dict[int, int] = {}
     last: dict[int, int] = {}
@@ -50,7 +51,7 @@ def lifetimes(recording: Recording, placed: Mapping[int, int]) -> dict[int, Life
         if index in placed or buffer.kind is BufferKind.EXTERNAL:
             continue
         if buffer.kind is BufferKind.INPUT:
-            found[index] = Lifetime(-1, last.get(index, -1), buffer.nbytes)
+            found[index] = Lifetime(-1, len(recording.calls), buffer.nbytes)
         elif index in first:
             found[index] = Lifetime(first[index], last[index], buffer.nbytes)
     return found
