@@ -92,13 +92,13 @@ void run_functional(Step* step) {
 
 std::pair<PreparedStep, Tier> prepare(RecordedCall call) {
   const auto& name = call.op.operator_name();
-  if (!call.redispatch && !call.outs.empty()) {
+  if (!call.redispatch) {
     if (const Maker make = find_kernel(name.name, name.overload_name)) {
       if (auto made = make(call.args, call.outs)) {
         return std::make_pair(std::move(*made), Tier::typed);
       }
     }
-    if (call.out_variant) {
+    if (call.out_variant && !call.outs.empty()) {
       Stack args = std::move(call.args);
       for (auto& out : call.outs) {
         args.emplace_back(out);

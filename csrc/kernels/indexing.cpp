@@ -17,7 +17,6 @@ const KernelRow rows[] = {
     AIRGRAPH_OUT(scatter, "src", T, I, T, T),
     AIRGRAPH_OUT(scatter, "value", T, I, T, S),
     AIRGRAPH_OUT(scatter_add, "", T, I, T, T),
-    AIRGRAPH_OUT(cat, "", Tensors, I),
     AIRGRAPH_OUT(tril, "", T, I),
     AIRGRAPH_OUT(triu, "", T, I),
 };

@@ -11,7 +11,7 @@ const Table& table() {
   static const Table built = [] {
     Table made;
     for (auto rows : {pointwise_kernels(), comparison_kernels(), reduction_kernels(),
-                      matmul_kernels(), indexing_kernels(), copy_kernels(), nn_kernels()}) {
+                      matmul_kernels(), indexing_kernels(), copy_kernels(), nn_kernels(), row_kernels()}) {
       for (const auto& row : rows) {
         made.emplace(std::string(row.name) + "." + row.overload, row.make);
       }
