@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Builds the engine with AddressSanitizer, then with ThreadSanitizer, and runs sanitized_program.py on each.
+# torch and Python themselves are not instrumented; reports outside the engine are suppressed by name.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+build() { # name, sanitizer
+  python - "$work/$1" "$2" <<'PY'
+import sys
+from pathlib import Path
+from torch.utils import cpp_extension
+sys.path.insert(0, "src/airgraph/runtime/cpu")
+import build_flags
+folder, sanitizer = Path(sys.argv[1]), sys.argv[2]
+folder.mkdir(parents=True)
+flags = [f for f in build_flags.compile_args() if f not in ("-O2", "-g0")]
+try:
+    cpp_extension.load(
+        name="_engine",
+        sources=[str(Path(s).resolve()) for s in build_flags.sources(Path("."))],
+        extra_cflags=["-O1", "-g1", "-fno-omit-frame-pointer", f"-fsanitize={sanitizer}", *flags],
+        extra_ldflags=[f"-fsanitize={sanitizer}"],
+        build_directory=str(folder),
+    )
+except ImportError:
+    pass  # an instrumented library loads only into a process that has the runtime preloaded
+assert (folder / "_engine.so").exists()
+PY
+  mkdir -p "$work/$1/package"
+  cp -r src/airgraph "$work/$1/package/"
+  rm -f "$work/$1/package/airgraph/"_engine*.so
+  cp "$work/$1/_engine.so" "$work/$1/package/airgraph/_engine.so"
+}
+
+run() { # name, runtime library
+  LD_PRELOAD="$(g++ -print-file-name="$2") $(g++ -print-file-name=libstdc++.so.6)" PYTHONPATH="$work/$1/package" \
+    OMP_NUM_THREADS=1 python tests/engine/sanitized_program.py 2>&1 | tee "$work/$1.log"
+  grep -q "sanitized program passed" "$work/$1.log"
+}
+
+build address address
+export ASAN_OPTIONS=detect_leaks=0:halt_on_error=1:alloc_dealloc_mismatch=0
+run address libasan.so
+
+build thread thread
+printf 'called_from_lib:libtorch_cpu.so\ncalled_from_lib:libtorch_python.so\ncalled_from_lib:libgomp\nrace:python\n' > "$work/tsan.supp"
+export TSAN_OPTIONS="suppressions=$work/tsan.supp:halt_on_error=1:report_signal_unsafe=0:ignore_noninstrumented_modules=1"
+run thread libtsan.so
+
+echo "sanitizers: 2 passed, 0 failed"

@@ -1,0 +1,83 @@
+"""What the sanitizers watch: capture, replay, errors, held outputs and threads, without torch.compile."""
+
+import gc
+import threading
+
+import torch
+from torch import nn
+
+import airgraph
+from airgraph.memory.pool import MemoryPool
+from airgraph.options import Options
+from airgraph.program.inputs import InputPlan, InputRole
+from airgraph.program.program import CaptureProgram
+from airgraph.runtime.cpu.runtime import CpuRuntime
+
+
+def replay_by_hand() -> None:
+    model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.LayerNorm(16), nn.Linear(16, 4))
+    x, cache, position = torch.randn(3, 16), torch.zeros(8, 16), torch.tensor([2, 5, 7])
+    with torch.inference_mode():
+        for _ in range(5):
+            g = airgraph.cpu.CPUGraph()
+            with airgraph.cpu.graph(g):
+                cache.index_copy_(0, position, x)
+                out = torch.cat([model(x), model(cache)[:2], (x.mean(-1, keepdim=True) + 1e-6).expand(3, 4)])
+            for _ in range(20):
+                g.replay()
+            expected = torch.cat([model(x), model(cache)[:2], (x.mean(-1, keepdim=True) + 1e-6).expand(3, 4)])
+            assert torch.allclose(out, expected)
+            del out
+            g.reset()
+            gc.collect()
+
+
+def failing_kernel() -> None:
+    weight, index = torch.randn(4, 2), torch.tensor([1, 2])
+    g = airgraph.cpu.CPUGraph()
+    with torch.inference_mode(), airgraph.cpu.graph(g):
+        nn.functional.embedding(index, weight)
+    for bad in (9, 1, 77, 2):
+        index.fill_(bad)
+        try:
+            g.replay()
+        except airgraph.errors.ReplayError:
+            assert bad > 3
+
+
+def held_outputs_and_threads() -> None:
+    graph = torch.fx.Graph()
+    x, w = graph.placeholder("x"), graph.placeholder("w")
+    y = graph.call_function(torch.ops.aten.mm.default, (x, w))
+    z = graph.call_function(torch.ops.aten.relu.default, (y,))
+    graph.output((y, z))
+    example = torch.randn(4, 4)
+    x.meta["val"] = w.meta["val"] = y.meta["val"] = z.meta["val"] = example
+    plans = (InputPlan(0, InputRole.USER, "x"), InputPlan(1, InputRole.STATIC, "w"))
+    program = CaptureProgram.build("sanitized", torch.fx.GraphModule({}, graph), plans, "cpu")
+    weight = torch.eye(4)
+    device_graph = CpuRuntime().record(program, [example, weight], MemoryPool(), Options())
+    lock = threading.Lock()
+
+    def work(seed: int) -> None:
+        mine = torch.full((4, 4), float(seed))
+        held = []
+        for _ in range(50):
+            with lock:
+                held.append(device_graph.run([mine, weight]))
+            assert all(torch.equal(out[1], mine) for out in held)
+            del held[:-3]
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(1, 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    replay_by_hand()
+    failing_kernel()
+    held_outputs_and_threads()
+    print("sanitized program passed")

@@ -1,0 +1,45 @@
+"""The public face is a list, and importing it is cheap."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import torch
+
+import airgraph
+
+_ROOT = Path(__file__).parents[1]
+
+
+def test_public_names() -> None:
+    assert sorted(airgraph.__all__) == [
+        "Options", "Report", "__version__", "cpu", "errors", "explain", "get_backend", "graph_pool_handle", "reset",
+    ]  # fmt: skip
+    assert all(hasattr(airgraph, name) for name in airgraph.__all__)
+    assert sorted(airgraph.cpu.__all__) == [
+        "CPUGraph", "Event", "Stream", "current_stream", "graph", "graph_pool_handle", "stream", "synchronize",
+    ]  # fmt: skip
+
+
+def test_the_backend_is_registered_with_torch() -> None:
+    assert "airgraph" in torch._dynamo.list_backends()
+
+
+def test_versions_agree() -> None:
+    project = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == airgraph.__version__
+
+
+def test_import_starts_nothing_expensive() -> None:
+    code = (
+        "import sys, torch; before = set(sys.modules); import airgraph; new = set(sys.modules) - before;"
+        "heavy = [m for m in new if m.startswith(('torch._inductor', 'torch._dynamo', 'transformers', 'airgraph._engine'))];"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_error_is_an_airgraph_error() -> None:
+    for name in airgraph.errors.__all__:
+        assert issubclass(getattr(airgraph.errors, name), airgraph.errors.AirgraphError)
