@@ -40,6 +40,7 @@ def test_an_unknown_name_lists_close_matches() -> None:
         ("capture_limit", True),
         ("force_eager", 1),
         ("on_input_move", None),
+        ("on_input_move", "copy"),
         ("capture_error_mode", "Global"),
     ],
 )

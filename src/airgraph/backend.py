@@ -54,10 +54,10 @@ def airgraph(
 
 
 def _compile(gm: GraphModule, example_inputs: Sequence[Any], options: Options) -> Callable[..., Any]:
-    names = lowering.source_names(gm)
+    sources = lowering.input_sources(gm)
 
     def compile_inference(lowered: GraphModule, inputs: Sequence[Any]) -> Any:
-        plans = lowering.input_plans(lowered, names)
+        plans = lowering.input_plans(lowered, sources)
         ledger.count_changes(run_passes(lowered, options))
         device_type = _device_type(lowered, plans)
         program = CaptureProgram.build(ledger.next_name(), lowered, plans, device_type)

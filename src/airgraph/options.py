@@ -99,6 +99,8 @@ class Options:
             least = 1 if option.name == "capture_limit" else 0
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise OptionError(f"option {option.name!r}: expected an integer of at least {least}, got {value!r}.")
+        if option.name == "on_input_move" and value == "copy":
+            raise OptionError("option 'on_input_move': 'copy' needs clone_input=False, which is not available yet.")
         if not option.metadata[_AVAILABLE] and value != option.default:
             raise _not_available(option.name)
 

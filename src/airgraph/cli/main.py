@@ -21,6 +21,8 @@ from airgraph.errors import AirgraphError
 __all__ = ["app", "main"]
 
 TRACEBACK_VARIABLE = "AIRGRAPH_TRACEBACK"
+# typer exports BadParameter but not its base, which also covers unknown options and commands.
+_USAGE_ERROR = typer.BadParameter.__mro__[1]
 
 app = typer.Typer(
     name="airgraph",
@@ -75,7 +77,7 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
         return _fail(str(error), error.exit_code, error)
     except AirgraphError as error:
         return _fail(str(error), EXIT_FAILED, error)
-    except typer.BadParameter.__mro__[1] as error:  # UsageError: typer does not export it by name
+    except _USAGE_ERROR as error:
         return _fail(_usage_message(error), EXIT_USAGE, error)
     except typer.Abort:
         result = EXIT_INTERRUPTED

@@ -82,7 +82,9 @@ def check_available(name: str) -> None:
         raise UsageProblem(f"unknown model {name!r}: {hint}choose one of {', '.join(MODELS)}")
     for module in ("transformers", "gguf") if name == "smollm2" else ("transformers",):
         if importlib.util.find_spec(module) is None:
-            raise CommandError(f"model {name!r} needs {module}: install it with `pip install 'airgraph[demo]'`")
+            raise CommandError(
+                f"model {name!r} needs {module}: install it with `pip install 'airgraph[demo]'`"
+            )
     if name == "smollm2":
         find_smollm2()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Sequence
 
 __all__ = ["TextStream", "printable"]
@@ -46,4 +47,4 @@ class TextStream:
 
 def printable(text: str) -> str:
     """Replace control characters, newline and tab excepted: a model must not steer the terminal."""
-    return "".join(c if c in "\n\t" or c.isprintable() or c == REPLACEMENT else REPLACEMENT for c in text)
+    return "".join(c if c in "\n\t" or unicodedata.category(c) != "Cc" else REPLACEMENT for c in text)

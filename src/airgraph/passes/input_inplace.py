@@ -29,7 +29,9 @@ def reinplace_mutated_inputs(gm: GraphModule) -> int:
         if not chain or not _safe(target, chain, copy, order):
             continue
         for node in chain:
-            node.target = _in_place_form(node)
+            in_place = _in_place_form(node)
+            assert in_place is not None
+            node.target = in_place
         chain[-1].replace_all_uses_with(target, delete_user_cb=lambda user: order[user] > order[chain[-1]])
         for node in chain:
             node.args = (target, *node.args[1:])

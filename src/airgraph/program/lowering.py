@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,7 +12,7 @@ from torch.fx import GraphModule
 
 from airgraph.program.inputs import InputPlan, InputRole
 
-__all__ = ["Compiled", "input_plans", "lower", "source_names"]
+__all__ = ["Compiled", "InputSource", "input_plans", "input_sources", "lower"]
 
 Compiled = Callable[..., Any]
 
@@ -38,19 +40,28 @@ def lower(
     return compiler(gm, example_inputs)
 
 
-def source_names(gm: GraphModule) -> list[str]:
-    """For each placeholder of Dynamo's graph the expression that a user would recognise, such as `x` or `self.l.weight`."""
-    return [_readable(_source_name(node) or node.name) for node in gm.graph.find_nodes(op="placeholder")]
+@dataclass(frozen=True, slots=True)
+class InputSource:
+    """Where an argument comes from: `x`, `self.l.weight`, `kv[0]`; parameter: whether it is an nn.Parameter."""
+
+    name: str
+    parameter: bool
 
 
-def input_plans(gm: GraphModule, names: Sequence[str]) -> tuple[InputPlan, ...]:
+def input_sources(gm: GraphModule) -> list[InputSource]:
+    """For each placeholder of Dynamo's graph the expression that a user would recognise."""
+    raw = [_source_name(node) or node.name for node in gm.graph.find_nodes(op="placeholder")]
+    return [InputSource(_readable(name), "_parameters[" in name) for name in raw]
+
+
+def input_plans(gm: GraphModule, sources: Sequence[InputSource]) -> tuple[InputPlan, ...]:
     """The role of each placeholder of an AOT graph. Call inside the inference compiler.
 
-    names: as `source_names` gave them for the Dynamo graph that this one was lowered from.
+    sources: as `input_sources` gave them for the Dynamo graph that this one was lowered from.
     """
     from torch._functorch._aot_autograd.schemas import MutationType
 
-    metadata = torch._guards.TracingContext.get().fw_metadata  # type: ignore[union-attr]
+    metadata = torch._guards.TracingContext.get().fw_metadata
     static = set(metadata.static_input_indices or ())  # type: ignore[union-attr]
     plans = []
     for index, node in enumerate(gm.graph.find_nodes(op="placeholder")):
@@ -65,9 +76,9 @@ def input_plans(gm: GraphModule, names: Sequence[str]) -> tuple[InputPlan, ...]:
         else:
             role = InputRole.USER
         described = getattr(node.meta.get("desc"), "idx", index)
-        source = names[described] if isinstance(described, int) and described < len(names) else node.name
-        parameter = isinstance(value, torch.nn.Parameter) or ".weight" in source or ".bias" in source
-        plans.append(InputPlan(index, role, source, parameter and role is InputRole.STATIC))
+        known = isinstance(described, int) and described < len(sources)
+        source = sources[described] if known else InputSource(node.name, False)
+        plans.append(InputPlan(index, role, source.name, source.parameter and role is InputRole.STATIC))
     return tuple(plans)
 
 
@@ -82,7 +93,5 @@ def _source_name(node: torch.fx.Node) -> str | None:
 
 def _readable(source: str) -> str:
     """`L['self']._modules['l']._parameters['weight']` as `self.l.weight`, other names as Dynamo has them."""
-    import re
-
     source = re.sub(r"\.?_(?:modules|parameters|buffers)\['([^']+)'\]", r".\1", source)
     return re.sub(r"^L\['(self|[A-Za-z_]\w*)'\]", r"\1", source)

@@ -41,7 +41,7 @@ class CaptureProgram:
 def _outputs_that_view_inputs(gm: GraphModule) -> dict[int, int]:
     position = {node: i for i, node in enumerate(gm.graph.find_nodes(op="placeholder"))}
     found = {}
-    for index, output in enumerate(gm.graph.output_node().args[0]):  # type: ignore[union-attr,arg-type]
+    for index, output in enumerate(gm.graph.output_node().args[0]):  # type: ignore[arg-type]
         node = output
         while isinstance(node, Node) and node.op == "call_function" and _is_view(node):
             node = node.args[0]

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from airgraph.errors import UnsupportedGraph
@@ -14,9 +15,10 @@ from airgraph.program import source_lines
 
 __all__ = ["capture_obstacle", "check_capturable"]
 
+# Not dynamic_output_shape: index.Tensor carries it and has a fixed shape unless an index is boolean. What counts is
+# the shape of the result, see `_node_obstacle`; a recorder meets the others when it propagates shapes.
 _TAG_REASONS = (
     (torch.Tag.data_dependent_output, "it reads a tensor's value on the host"),
-    (torch.Tag.dynamic_output_shape, "the shape of its result depends on data"),
     (torch.Tag.cudagraph_unsafe, "it is marked cudagraph_unsafe"),
 )
 
@@ -34,7 +36,9 @@ def check_capturable(gm: GraphModule, device_type: str) -> None:
     for node in gm.graph.nodes:
         reason = _node_obstacle(node, device_type)
         if reason is not None:
-            operator = node.target.name() if isinstance(node.target, torch._ops.OpOverload) else str(node.target)
+            operator = (
+                node.target.name() if isinstance(node.target, torch._ops.OpOverload) else str(node.target)
+            )
             raise UnsupportedGraph(reason, operator=operator, source=source_lines.of_node(node))
 
 
@@ -49,6 +53,8 @@ def _node_obstacle(node: Node, device_type: str) -> str | None:
     elif node.op not in ("placeholder", "output", "get_attr"):
         return f"an FX node of kind {node.op} is not captured"
     for tensor in _tensors(node.meta.get("val")):
+        if free_unbacked_symbols(tensor):
+            return "the shape of its result depends on data"
         if tensor.device.type != device_type:
             return f"a tensor lies on {tensor.device}, the graph on {device_type}"
         if is_traceable_wrapper_subclass(tensor):

@@ -43,9 +43,9 @@ def lifetimes(recording: Recording, placed: Mapping[int, int]) -> dict[int, Life
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for step, call in enumerate(recording.calls):
-        for buffer in call.touched():
-            first.setdefault(buffer, step)
-            last[buffer] = step
+        for touched in call.touched():
+            first.setdefault(touched, step)
+            last[touched] = step
     found = {}
     for index, buffer in enumerate(recording.buffers):
         if index in placed or buffer.kind is BufferKind.EXTERNAL:
@@ -95,7 +95,7 @@ def _append(tape: Any, call: Call, data: list[torch.Tensor]) -> str:
     schema = call.op._schema
     use_out = call.outs and not call.redispatch and not schema.is_mutable and len(call.outs) == len(schema.returns)
     try:
-        return tape.append(  # type: ignore[no-any-return]
+        return tape.append(
             schema.name,
             schema.overload_name,
             resolve(call.args),
@@ -113,6 +113,6 @@ def _append(tape: Any, call: Call, data: list[torch.Tensor]) -> str:
 def _view(data: Any, ref: TensorRef) -> torch.Tensor:
     if ref.buffer >= len(data):
         raise InternalError(f"buffer {ref.buffer} was not placed")
-    return engine().view_at(  # type: ignore[no-any-return]
+    return engine().view_at(
         data[ref.buffer], ref.dtype, list(ref.shape), list(ref.stride), ref.offset, ref.conj, ref.neg
     )

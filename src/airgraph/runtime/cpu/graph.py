@@ -142,7 +142,7 @@ class CPUGraph:
                 storage = torch.UntypedStorage._new_with_weak_ptr(buffer.storage.cdata)
                 if storage is None:
                     continue
-                holder = torch.empty(0, dtype=torch.uint8).set_(storage)  # type: ignore[arg-type]
+                holder = torch.empty(0, dtype=torch.uint8).set_(storage)
                 engine().allocate(holder)
                 placed[index] = storage.data_ptr()
                 alive.append(storage)

@@ -14,10 +14,11 @@ def out_overload(op: torch._ops.OpOverload) -> str | None:
     """The overload name whose arguments are `op`'s followed by one `out` tensor a result, or None.
 
     Only overloads with a CPU kernel of their own count: the generated ones call the functional operator and copy.
+    Losses do not count: some resize `out` to hold the values before they reduce them.
     """
     inputs = [(a.name, str(a.type)) for a in op._schema.arguments]
     results = [str(r.type) for r in op._schema.returns]
-    if not results or any(kind != "Tensor" for kind in results):
+    if not results or any(kind != "Tensor" for kind in results) or ("reduction", "int") in inputs:
         return None
     for name in op.overloadpacket.overloads():
         candidate = getattr(op.overloadpacket, name)

@@ -42,7 +42,7 @@ def view_at(
     conj: bool,
     neg: bool,
 ) -> torch.Tensor:
-    tensor = torch.empty(0, dtype=dtype).set_(data.untyped_storage(), offset, sizes, strides)  # type: ignore[arg-type]
+    tensor = torch.empty(0, dtype=dtype).set_(data.untyped_storage(), offset, sizes, strides)
     if conj:
         tensor = torch.conj(tensor)
     return torch._neg_view(tensor) if neg else tensor

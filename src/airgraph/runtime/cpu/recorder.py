@@ -29,7 +29,7 @@ __all__ = ["Recorder"]
 
 _METADATA_ONLY = {"aten::_assert_tensor_metadata", "aten::_assert_scalar", "aten::sym_constrain_range_for_size"}
 _HIDDEN_VIEWS = {"aten::_unsafe_view", "aten::unsafe_split", "aten::unsafe_chunk", "aten::lift_fresh"}
-_STORAGE_CHANGES = {"aten::set_", "aten::resize_", "aten::resize_as_", "aten::_resize_output_"}
+_RESIZES = {"aten::resize_", "aten::resize_as_", "aten::_resize_output_"}
 
 
 class Recorder:
@@ -68,6 +68,9 @@ class Recorder:
         where = source if isinstance(source, str) else source()
         if isinstance(kind, UnsupportedGraph):
             raise UnsupportedGraph(kind.reason, operator=op.name(), source=where)
+        if kind is _RESIZE:
+            self._propagate(op, args, kwargs, where)
+            return args[0]
         if kind is not _COMPUTE:
             return op(*args, **kwargs)
         tensors: list[torch.Tensor] = []
@@ -121,10 +124,10 @@ class Recorder:
                 handed_out.append(_aliased_argument(op, declared.alias_info, args, kwargs))
                 fresh.append(False)
             elif isinstance(value, torch.Tensor):
-                handed_out.append(self._result(value, outs))
+                handed_out.append(self._result(value, outs, op, where))
                 fresh.append(True)
             elif isinstance(value, (list, tuple)):
-                handed_out.append([self._result(item, outs) for item in value])
+                handed_out.append([self._result(item, outs, op, where) for item in value])
                 fresh.append(True)
             else:
                 handed_out.append(value)
@@ -146,8 +149,16 @@ class Recorder:
         return handed_out[0] if len(returns) == 1 else tuple(handed_out)
 
     def _propagate(self, op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any], where: str) -> Any:
-        fake_args = _map(args, self._fake)
-        fake_kwargs = {name: _map(value, self._fake) for name, value in kwargs.items()}
+        written = _written(op, args, kwargs)
+        # Not shared with other tensors of the same form: the call may resize them, and sharing looks like overlap.
+        stand_ins = {id(tensor): self._new_fake(tensor) for tensor in written}
+
+        def fake(tensor: torch.Tensor) -> torch.Tensor:
+            stand_in = stand_ins.get(id(tensor))
+            return self._fake(tensor) if stand_in is None else stand_in
+
+        fake_args = _map(args, fake)
+        fake_kwargs = {name: _map(value, fake) for name, value in kwargs.items()}
         try:
             with self._fake_mode:
                 result = op(*fake_args, **fake_kwargs)
@@ -160,21 +171,42 @@ class Recorder:
         except (UnsupportedOperatorException, NotImplementedError) as error:
             reason = "the shape of its result cannot be derived without running it (no fake or meta kernel)"
             raise UnsupportedGraph(reason, operator=op.name(), source=where) from error
-        for argument, given in zip(op._schema.arguments, args, strict=False):
-            if argument.is_out:
-                _check_out(given, op, where)
+        for tensor in written:
+            if tensor.shape != stand_ins[id(tensor)].shape:
+                self._extend(tensor, stand_ins[id(tensor)], op, where)
         return result
 
-    def _result(self, fake: torch.Tensor, outs: list[TensorRef]) -> torch.Tensor:
+    def _extend(self, tensor: torch.Tensor, like: torch.Tensor, op: torch._ops.OpOverload, where: str) -> None:
+        """Give a tensor that has no elements yet `like`'s shape and strides, as eager resizes `out=` and `resize_`d tensors.
+
+        Raises UnsupportedGraph where memory that earlier calls may use would move.
+        """
+        storage = tensor.untyped_storage()
+        needed = like.untyped_storage().nbytes()
+        if needed > storage.nbytes():
+            if storage.nbytes() != 0 or not storage.resizable():
+                raise UnsupportedGraph("it changes a tensor's memory", operator=op.name(), source=where)
+            storage.resize_(needed)
+            index = self.buffer_of(tensor)
+            if index is not None:
+                buffer = self._buffers[index]
+                buffer.nbytes = needed
+                buffer.address = storage.data_ptr() if buffer.kind is BufferKind.EXTERNAL else None
+        tensor.as_strided_(like.shape, like.stride())
+
+    def _result(
+        self, fake: torch.Tensor, outs: list[TensorRef], op: torch._ops.OpOverload, where: str
+    ) -> torch.Tensor:
         if fake.layout is not torch.strided or fake.device.type != "cpu":
-            raise UnsupportedGraph(f"a result is {fake.layout} on {fake.device}")
+            reason = f"a result has the layout {fake.layout} on {fake.device}"
+            raise UnsupportedGraph(reason, operator=op.name(), source=where)
         tensor = self._unallocated(fake)
         self._add_buffer(tensor, BufferKind.MADE)
         outs.append(self.ref(tensor))
         return tensor
 
     def _unallocated(self, like: torch.Tensor) -> torch.Tensor:
-        return self._engine.unallocated(list(like.shape), list(like.stride()), like.dtype)  # type: ignore[no-any-return]
+        return self._engine.unallocated(list(like.shape), list(like.stride()), like.dtype)
 
     def _add_buffer(self, tensor: torch.Tensor, kind: BufferKind) -> int:
         storage = tensor.untyped_storage()
@@ -187,29 +219,33 @@ class Recorder:
         self._by_storage[storage._cdata] = index
         return index
 
+    def _new_fake(self, tensor: torch.Tensor) -> torch.Tensor:
+        with self._fake_mode:
+            fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+            if tensor.is_conj():
+                fake = torch.conj(fake)
+            return torch._neg_view(fake) if tensor.is_neg() else fake
+
     def _fake(self, tensor: torch.Tensor) -> torch.Tensor:
         key = (tensor.shape, tensor.stride(), tensor.dtype, tensor.is_conj(), tensor.is_neg())
         fake = self._fakes.get(key)
         if fake is None:
-            with self._fake_mode:
-                fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
-                if tensor.is_conj():
-                    fake = torch.conj(fake)
-                if tensor.is_neg():
-                    fake = torch._neg_view(fake)
-            self._fakes[key] = fake
+            fake = self._fakes[key] = self._new_fake(tensor)
         return fake
 
 
 _COMPUTE = "compute"
 _AT_CAPTURE = "at capture"
+_RESIZE = "resize"
 
 
 @functools.cache
 def _kind(op: torch._ops.OpOverload) -> str | UnsupportedGraph:
-    """Whether a call is recorded, runs at capture since it only concerns metadata, or cannot be captured."""
+    """Whether a call is recorded, only concerns metadata and memory at capture, or cannot be captured."""
     name = op._schema.name
-    if name in _STORAGE_CHANGES:
+    if name in _RESIZES:
+        return _RESIZE
+    if name == "aten::set_":
         return UnsupportedGraph("it changes a tensor's memory")
     if name in _METADATA_ONLY or name in _HIDDEN_VIEWS or op.is_view or torch.Tag.inplace_view in op.tags:
         return _AT_CAPTURE
@@ -231,9 +267,16 @@ def _check_tensor(tensor: torch.Tensor, op: torch._ops.OpOverload, where: str) -
     raise UnsupportedGraph(reason, operator=op.name(), source=where)
 
 
-def _check_out(given: Any, op: torch._ops.OpOverload, where: str) -> None:
-    if isinstance(given, torch.Tensor) and given.numel() == 0:
-        raise UnsupportedGraph("out= would be resized", operator=op.name(), source=where)
+def _written(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """The tensors that the call writes, by its schema."""
+    if not op._schema.is_mutable:
+        return []
+    found: list[torch.Tensor] = []
+    for position, argument in enumerate(op._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            given = args[position] if position < len(args) else kwargs.get(argument.name)
+            _tensors_in(given, found)
+    return found
 
 
 def _aliased_argument(op: torch._ops.OpOverload, alias: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

@@ -97,7 +97,7 @@ class CpuGraph:
         except engine().ReplayFailure as failure:
             raise replay_error(self._recording, failure) from failure
         if self._all_owned:
-            return made  # type: ignore[no-any-return]
+            return made
         return [self._output(out, made, args) for out in self._outputs]
 
     def replay(self) -> None:
@@ -146,12 +146,12 @@ class _Interpretation:
                 self._values[node] = _attribute(self._program.gm, node.target)
             elif node.op == "call_function":
                 self._values[node] = self._call(node)
-        return [self._output(i, out) for i, out in enumerate(self._program.gm.graph.output_node().args[0])]
+        return [self._output(i, out) for i, out in enumerate(self._program.gm.graph.output_node().args[0])]  # type: ignore[arg-type]
 
     def _call(self, node: Node) -> Any:
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self._values.__getitem__)
         if not isinstance(node.target, torch._ops.OpOverload):
-            return node.target(*args, **kwargs)
+            return node.target(*args, **kwargs)  # type: ignore[operator]
         where = source_lines.of_node(node)
         try:
             return self._recorder.record(node.target, args, kwargs, where)
@@ -218,8 +218,8 @@ def _build(
     for plan in program.in_place(frozen_parameter=options.frozen_parameter):
         addresses[plan.index] = args[plan.index].data_ptr()
         launch.add_fixed_input(plan.index, addresses[plan.index])
-    for index, ref in inputs.items():
-        launch.add_copied_input(index, assembled.view(ref))
+    for index, buffer in inputs.items():
+        launch.add_copied_input(index, assembled.view(buffer))
     storages = {buffer: launch.add_output_storage(assembled.data[buffer]) for buffer in sorted(made)}
     final: list[Any] = []
     count = 0
