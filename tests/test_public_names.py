@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import torch
@@ -27,14 +26,14 @@ def test_the_backend_is_registered_with_torch() -> None:
 
 
 def test_versions_agree() -> None:
-    project = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]
-    assert project["version"] == airgraph.__version__
+    assert f'\nversion = "{airgraph.__version__}"\n' in (_ROOT / "pyproject.toml").read_text()
 
 
 def test_import_starts_nothing_expensive() -> None:
     code = (
         "import sys, torch; before = set(sys.modules); import airgraph; new = set(sys.modules) - before;"
-        "heavy = [m for m in new if m.startswith(('torch._inductor', 'torch._dynamo', 'transformers', 'airgraph._engine'))];"
+        "heavy = ('torch._inductor', 'torch._dynamo', 'transformers', 'airgraph._engine');"
+        "heavy = [m for m in new if m.startswith(heavy)];"
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

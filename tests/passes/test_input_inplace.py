@@ -64,7 +64,7 @@ _REINPLACED = [_index_copy, _index_put, _add, _chain, _read_before, _new_value_i
 
 def _run(program: Callable[[Tensor, Tensor], Tensor], options: dict | None) -> tuple[list[Tensor], Tensor]:
     kv, x = torch.arange(12.0).reshape(3, 4), torch.full((1, 4), 0.5)
-    run = torch.compile(program, backend="airgraph", fullgraph=True, options=options) if options is not None else program
+    run = program if options is None else torch.compile(program, backend="airgraph", fullgraph=True, options=options)
     with torch.no_grad():
         return [run(kv, x).clone() for _ in range(3)], kv
 

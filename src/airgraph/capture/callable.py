@@ -76,8 +76,8 @@ class GraphedCallable:
         me = threading.get_ident()
         if self._owner == me:
             raise ReplayError(
-                f"{self._program.name} was called while it was running in the same thread: a graph cannot replay inside "
-                "itself. Call the uncompiled function there."
+                f"{self._program.name} was called while it was running in the same thread: a graph cannot replay "
+                "inside itself. Call the uncompiled function there."
             )
         with self._lock:
             self._owner = me
@@ -195,7 +195,9 @@ class GraphedCallable:
         )
         return graph
 
-    def _follow_move(self, graph: CapturedGraph, problem: tuple[str, int], args: list[Any]) -> CapturedGraph | None:
+    def _follow_move(
+        self, graph: CapturedGraph, problem: tuple[str, int], args: list[Any]
+    ) -> CapturedGraph | None:
         what, index = problem
         plan = self._program.inputs[index]
         if what == "mismatched":
@@ -234,6 +236,6 @@ class GraphedCallable:
         if warn:
             for_key = f" for key {key}" if key not in ("", "()") else ""
             warnings.warn(
-                f"airgraph: {self._program.name} runs eagerly{for_key}: {reason}. It stays correct, but is not replayed.",
+                f"airgraph: {self._program.name} runs eagerly{for_key}: {reason}. It stays correct but is not replayed.",
                 stacklevel=2,
             )

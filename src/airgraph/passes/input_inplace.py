@@ -16,8 +16,8 @@ __all__ = ["reinplace_mutated_inputs"]
 def reinplace_mutated_inputs(gm: GraphModule) -> int:
     """Replace `copy_(input, op(input, ...))` by `op_(input, ...)`, also for chains of such operators.
 
-    A chain is left alone if an old value, or a view of one, is read after the operator that replaces it, if one of
-    the operator's other arguments is a view of it, or if the new value is an output. Returns the number of copies removed.
+    A chain is left alone if an old value, or a view of one, is read after the operator that replaces it, if
+    one of the operator's other arguments is a view of it, or if the new value is an output. Returns the number of copies removed.
     """
     order = {node: position for position, node in enumerate(gm.graph.nodes)}
     removed = 0
@@ -32,7 +32,7 @@ def reinplace_mutated_inputs(gm: GraphModule) -> int:
             in_place = _in_place_form(node)
             assert in_place is not None
             node.target = in_place
-        chain[-1].replace_all_uses_with(target, delete_user_cb=lambda user: order[user] > order[chain[-1]])
+        chain[-1].replace_all_uses_with(target)
         for node in chain:
             node.args = (target, *node.args[1:])
         gm.graph.erase_node(copy)

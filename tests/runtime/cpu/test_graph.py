@@ -246,7 +246,9 @@ def test_an_error_of_the_block_passes_through() -> None:
     assert torch.equal(x + x, torch.full((3,), 2.0))
 
 
-@pytest.mark.parametrize(("mode", "own", "other"), [("global", True, True), ("thread_local", True, False), ("relaxed", False, False)])
+@pytest.mark.parametrize(
+    ("mode", "own", "other"), [("global", True, True), ("thread_local", True, False), ("relaxed", False, False)]
+)
 def test_capture_error_mode(mode: str, own: bool, other: bool) -> None:
     def raises() -> bool:
         try:
@@ -295,15 +297,19 @@ def test_a_failing_kernel_names_operator_and_line_and_the_graph_stays_usable() -
     assert torch.equal(y, weight[[3, 3]])
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.int64,
-                                   torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool])  # fmt: skip
+_DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.int64, torch.int32,
+           torch.int16, torch.int8, torch.uint8, torch.bool]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", _DTYPES)
 def test_dtypes_layouts_and_promotion(dtype: torch.dtype) -> None:
     base = torch.arange(24).reshape(4, 6).to(dtype)
     other = torch.arange(6).to(torch.int32)
 
     def program(x: torch.Tensor) -> list[torch.Tensor]:
         return [x + other, x * 2, x + 1.5, x.t() + x.t(), x[::2, 1::2] * x[::2, 1::2], x[:0] + x[:0], x[1, 2] + 1,
-                x.sum(), x.reshape(-1)[5:] == 3, torch.cat([x, x], 1), x.to(torch.float32) / 3, x.clone(), x.expand(2, 4, 6) * 2]  # fmt: skip
+                x.sum(), x.reshape(-1)[5:] == 3, torch.cat([x, x], 1), x.to(torch.float32) / 3, x.clone(),
+                x.expand(2, 4, 6) * 2]  # fmt: skip
 
     g = CPUGraph()
     with graph(g):

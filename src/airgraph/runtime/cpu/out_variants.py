@@ -1,4 +1,4 @@
-"""Which `out=` overload computes the same as a functional operator."""
+"""Which `out=` overload computes the same as a functional operator, and the reverse."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 
 import torch
 
-__all__ = ["out_overload"]
+__all__ = ["functional_overload", "out_overload"]
 
 
 @functools.cache
@@ -29,4 +29,16 @@ def out_overload(op: torch._ops.OpOverload) -> str | None:
             continue
         if torch._C._dispatch_has_kernel_for_dispatch_key(candidate.name(), "CPU"):
             return candidate._schema.overload_name
+    return None
+
+
+@functools.cache
+def functional_overload(op: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
+    """The overload that computes the same as an out-variant and returns new tensors, or None."""
+    inputs = [(a.name, str(a.type)) for a in op._schema.arguments if not a.is_out]
+    for name in op.overloadpacket.overloads():
+        candidate = getattr(op.overloadpacket, name)
+        plain = [(a.name, str(a.type)) for a in candidate._schema.arguments]
+        if plain == inputs and not candidate._schema.is_mutable:
+            return candidate  # type: ignore[no-any-return]
     return None

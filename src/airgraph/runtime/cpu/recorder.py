@@ -23,6 +23,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from airgraph.errors import UnsupportedGraph
 from airgraph.program.support import capture_obstacle
 from airgraph.runtime.cpu.engine import engine
+from airgraph.runtime.cpu.out_variants import functional_overload
 from airgraph.runtime.cpu.tape import Buffer, BufferKind, Call, Recording, TensorRef
 
 __all__ = ["Recorder"]
@@ -171,10 +172,28 @@ class Recorder:
         except (UnsupportedOperatorException, NotImplementedError) as error:
             reason = "the shape of its result cannot be derived without running it (no fake or meta kernel)"
             raise UnsupportedGraph(reason, operator=op.name(), source=where) from error
-        for tensor in written:
-            if tensor.shape != stand_ins[id(tensor)].shape:
-                self._extend(tensor, stand_ins[id(tensor)], op, where)
+        forms = [stand_ins[id(tensor)] for tensor in written]
+        if _is_out(op) and any(tensor.shape == form.shape == (0,) for tensor, form in zip(written, forms, strict=True)):
+            # Some fake kernels leave an empty out= alone where the real one resizes it.
+            forms = self._results_of_functional(op, fake_args, fake_kwargs, where)
+        for tensor, form in zip(written, forms, strict=True):
+            if tensor.shape != form.shape:
+                self._extend(tensor, form, op, where)
         return result
+
+    def _results_of_functional(
+        self, op: torch._ops.OpOverload, args: Any, kwargs: dict[str, Any], where: str
+    ) -> list[torch.Tensor]:
+        """The results of an out-variant's functional form, on fake arguments."""
+        functional = functional_overload(op)
+        if functional is None:
+            raise UnsupportedGraph("the size of an empty out= is not known", operator=op.name(), source=where)
+        inputs = [argument for argument in op._schema.arguments if not argument.is_out]
+        found: list[torch.Tensor] = []
+        with self._fake_mode:
+            given = {name: value for name, value in kwargs.items() if name in {a.name for a in inputs}}
+            _tensors_in(functional(*args[: len(inputs)], **given), found)
+        return found
 
     def _extend(self, tensor: torch.Tensor, like: torch.Tensor, op: torch._ops.OpOverload, where: str) -> None:
         """Give a tensor that has no elements yet `like`'s shape and strides, as eager resizes `out=` and `resize_`d tensors.
@@ -251,6 +270,10 @@ def _kind(op: torch._ops.OpOverload) -> str | UnsupportedGraph:
         return _AT_CAPTURE
     obstacle = capture_obstacle(op)
     return UnsupportedGraph(obstacle) if obstacle else _COMPUTE
+
+
+def _is_out(op: torch._ops.OpOverload) -> bool:
+    return any(argument.is_out for argument in op._schema.arguments)
 
 
 def _check_tensor(tensor: torch.Tensor, op: torch._ops.OpOverload, where: str) -> None:

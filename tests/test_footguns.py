@@ -1,0 +1,90 @@
+"""Every surprise we know of: how bad it is, and what the user is told.
+
+| surprise | without care | what happens here |
+|---|---|---|
+| an output is held over the next call | silently overwritten | it keeps its memory and values |
+| a weight is replaced | stale results, or freed memory read | recaptured; the report names the weight |
+| a tensor's value is read in a capture by hand | a constant baked in | CaptureError with the line |
+| an input is passed as a view, expanded or transposed | wrong layout read | copied by values |
+| a Python number changes | a constant baked in | another key, another capture |
+| a caller writes into an output | the next result is wrong | results are computed anew |
+| a caller frees an output's storage | freed memory written | new memory taken |
+| an index is out of range at replay | memory corrupted | ReplayError with operator and line |
+| gradients are needed | missing gradients | uncaptured, with one warning |
+"""
+
+import pytest
+import torch
+from torch import nn
+
+import airgraph
+from airgraph.errors import ReplayError
+
+
+@torch.no_grad()
+def test_a_number_that_changes_is_not_baked_in() -> None:
+    compiled = torch.compile(lambda x, n: x * n, backend="airgraph", dynamic=True)
+    x = torch.ones(3)
+    for n in (2, 5, 2.5, True, 0):
+        assert torch.equal(compiled(x, n), x * n)
+
+
+@torch.no_grad()
+def test_a_caller_may_write_into_an_output() -> None:
+    compiled = torch.compile(lambda x: x * 2, backend="airgraph")
+    compiled(torch.ones(3)).fill_(99)
+    assert torch.equal(compiled(torch.ones(3)), torch.full((3,), 2.0))
+
+
+@torch.no_grad()
+def test_an_index_out_of_range_is_named_and_the_next_call_works() -> None:
+    embedding = nn.Embedding(4, 2)
+    compiled = torch.compile(embedding, backend="airgraph")
+    good = torch.tensor([1, 3])
+    compiled(good)
+    with pytest.raises(ReplayError, match="aten::embedding"):
+        compiled(torch.tensor([1, 9]))
+    assert torch.equal(compiled(good), embedding(good))
+
+
+@torch.no_grad()
+def test_a_cache_index_out_of_range_is_named() -> None:
+    cache = torch.zeros(4, 2)
+    compiled = torch.compile(lambda i, x: cache.index_copy_(0, i, x).sum(), backend="airgraph")
+    compiled(torch.tensor([1]), torch.ones(1, 2))
+    for bad in (-1, 4):
+        with pytest.raises(ReplayError, match=rf"aten::index_copy_.*index {bad} is out of bounds"):
+            compiled(torch.tensor([bad]), torch.ones(1, 2))
+    assert cache.sum() == 2
+
+
+@torch.no_grad()
+def test_a_model_that_is_freed_and_made_anew() -> None:
+    for _ in range(3):
+        model = nn.Linear(64, 64)
+        x = torch.randn(2, 64)
+        assert torch.equal(torch.compile(model, backend="airgraph")(x), model(x))
+        del model
+    assert airgraph.explain().to_dict()["counters"]["eager_calls"] == 0
+
+
+@torch.inference_mode()
+def test_inference_mode_and_inference_tensors() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+    compiled = torch.compile(model, backend="airgraph")
+    held = []
+    for _ in range(3):
+        x = torch.randn(2, 8)
+        held.append((compiled(x), model(x)))
+    assert all(torch.equal(a, b) for a, b in held)
+
+
+@torch.no_grad()
+def test_autocast_is_part_of_the_program() -> None:
+    model = nn.Linear(8, 8)
+    compiled = torch.compile(model, backend="airgraph")
+    x = torch.randn(2, 8)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out, expected = compiled(x), model(x)
+    assert out.dtype == torch.bfloat16 and torch.equal(out, expected)
+    assert torch.equal(compiled(x), model(x))
