@@ -30,7 +30,7 @@ const char* tier_name(Tier tier) {
 
 std::string append(Tape& tape, const std::string& name, const std::string& overload,
                    const py::tuple& args, const py::dict& kwargs, TensorSpans outs,
-                   std::vector<bool> fresh, const std::optional<std::string>& out_overload,
+                   std::vector<bool> fresh, std::vector<bool> needed, const std::optional<std::string>& out_overload,
                    bool redispatch) {
   auto& dispatcher = c10::Dispatcher::singleton();
   const auto op = dispatcher.findSchemaOrThrow(name.c_str(), overload.c_str());
@@ -38,7 +38,8 @@ std::string append(Tape& tape, const std::string& name, const std::string& overl
   const torch::jit::ToIValueAllowNumbersAsTensors wrap_numbers(true);
   auto stack = torch::jit::createStackForSchema(
       op.schema(), torch::jit::tuple_slice(args), py::reinterpret_borrow<py::kwargs>(kwargs), std::nullopt);
-  RecordedCall call{op, std::move(stack), std::move(outs), std::move(fresh), std::nullopt, redispatch};
+  RecordedCall call{op, std::move(stack), std::move(outs), std::move(fresh), std::move(needed),
+                    std::nullopt, redispatch};
   if (out_overload) {
     call.out_variant = dispatcher.findSchemaOrThrow(name.c_str(), out_overload->c_str());
   }

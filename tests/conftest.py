@@ -8,6 +8,10 @@ import torch
 import airgraph
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full-sweep", action="store_true", help="take all operator samples, not a few of each")
+
+
 @pytest.fixture(autouse=True)
 def fresh_state() -> Iterator[None]:
     torch._dynamo.reset()

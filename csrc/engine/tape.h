@@ -33,6 +33,8 @@ struct RecordedCall {
   std::vector<at::Tensor> outs;
   // For every result of the schema: whether a slot of `outs` takes it (else it aliases an argument).
   std::vector<bool> fresh;
+  // For every slot of `outs`: whether anything reads it. An unread one may have been recorded with a wrong shape.
+  std::vector<bool> needed;
   std::optional<c10::OperatorHandle> out_variant;
   // Arguments with lazy conjugation or negation need the dispatcher to resolve them.
   bool redispatch = false;

@@ -1,6 +1,7 @@
 #include "tiers.h"
 
 #include <ATen/native/Copy.h>
+#include <ATen/ops/alias.h>
 #include <ATen/ops/copy_native.h>
 
 #include "../kernels/table.h"
@@ -47,12 +48,41 @@ void run_boxed(Step* step) {
   ctx.boxed.scratch.clear();
 }
 
+// The last arguments are aliases of `slots`, which stay as recorded whatever a kernel does to its `out`.
+struct OutCtx final : Step {
+  BoxedCall boxed;
+  std::vector<at::Tensor> slots;
+  OutCtx(BoxedCall call, std::vector<at::Tensor> outs) : boxed(std::move(call)), slots(std::move(outs)) {}
+};
+
+void run_out(Step* step) {
+  auto& ctx = *static_cast<OutCtx*>(step);
+  ctx.boxed.call();
+  ctx.boxed.scratch.clear();
+  auto& args = ctx.boxed.args;
+  size_t position = args.size() - ctx.slots.size();
+  for (auto& slot : ctx.slots) {
+    const at::Tensor& out = args[position].toTensor();
+    // Some kernels choose other strides for `out`, or leave a lazy conjugation on it.
+    if (out.strides() != slot.strides() || out.is_conj() != slot.is_conj() || out.is_neg() != slot.is_neg()) {
+      slot.copy_(out.clone());
+      args[position] = at::alias(slot);
+    }
+    ++position;
+  }
+}
+
 struct FunctionalCtx final : Step {
   BoxedCall boxed;
   std::vector<at::Tensor> outs;
   std::vector<bool> fresh;
-  FunctionalCtx(BoxedCall call, std::vector<at::Tensor> slots, std::vector<bool> fresh_results)
-      : boxed(std::move(call)), outs(std::move(slots)), fresh(std::move(fresh_results)) {}
+  std::vector<bool> needed;
+  FunctionalCtx(BoxedCall call, std::vector<at::Tensor> slots, std::vector<bool> fresh_results,
+                std::vector<bool> needed_slots)
+      : boxed(std::move(call)),
+        outs(std::move(slots)),
+        fresh(std::move(fresh_results)),
+        needed(std::move(needed_slots)) {}
 };
 
 void copy_into(at::Tensor& slot, const at::Tensor& result) {
@@ -75,17 +105,43 @@ void run_functional(Step* step) {
     }
     const auto& result = ctx.boxed.scratch[i];
     if (result.isTensor()) {
-      if (result.toTensor().defined()) {
+      if (ctx.needed.at(slot) && result.toTensor().defined()) {
         copy_into(ctx.outs.at(slot), result.toTensor());
       }
       ++slot;
     } else if (result.isTensorList()) {
       for (const at::Tensor& item : result.toTensorVector()) {
-        copy_into(ctx.outs.at(slot++), item);
+        if (ctx.needed.at(slot)) {
+          copy_into(ctx.outs.at(slot), item);
+        }
+        ++slot;
       }
     }
   }
   ctx.boxed.scratch.clear();
+}
+
+// Calls an operator whose last arguments are `slots`.
+PreparedStep prepare_out(const c10::OperatorHandle& op, Stack args, std::vector<at::Tensor> slots,
+                         bool redispatch) {
+  args.resize(args.size() - slots.size());
+  for (auto& slot : slots) {
+    args.emplace_back(at::alias(slot));
+  }
+  auto ctx = std::make_unique<OutCtx>(BoxedCall(op, std::move(args), redispatch), std::move(slots));
+  return {&run_out, std::move(ctx)};
+}
+
+// The tensors that the caller passed as `out=`.
+std::vector<at::Tensor> given_outs(const RecordedCall& call) {
+  std::vector<at::Tensor> found;
+  const auto& arguments = call.op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].is_out() && call.args[i].isTensor()) {
+      found.push_back(call.args[i].toTensor());
+    }
+  }
+  return found;
 }
 
 }  // namespace
@@ -100,12 +156,14 @@ std::pair<PreparedStep, Tier> prepare(RecordedCall call) {
     }
     if (call.out_variant && !call.outs.empty()) {
       Stack args = std::move(call.args);
-      for (auto& out : call.outs) {
-        args.emplace_back(out);
-      }
-      auto ctx = std::make_unique<BoxedCtx>(BoxedCall(*call.out_variant, std::move(args), false));
-      return std::make_pair(PreparedStep{&run_boxed, std::move(ctx)}, Tier::boxed);
+      args.resize(args.size() + call.outs.size());
+      return std::make_pair(
+          prepare_out(*call.out_variant, std::move(args), std::move(call.outs), false), Tier::boxed);
     }
+  }
+  if (auto outs = given_outs(call); call.outs.empty() && !outs.empty()) {
+    return std::make_pair(
+        prepare_out(call.op, std::move(call.args), std::move(outs), call.redispatch), Tier::boxed);
   }
   BoxedCall boxed(call.op, std::move(call.args), call.redispatch);
   if (call.outs.empty()) {
@@ -113,7 +171,7 @@ std::pair<PreparedStep, Tier> prepare(RecordedCall call) {
     return std::make_pair(PreparedStep{&run_boxed, std::move(ctx)}, Tier::boxed);
   }
   auto ctx = std::make_unique<FunctionalCtx>(std::move(boxed), std::move(call.outs),
-                                             std::move(call.fresh));
+                                             std::move(call.fresh), std::move(call.needed));
   return std::make_pair(PreparedStep{&run_functional, std::move(ctx)}, Tier::functional);
 }
 

@@ -71,9 +71,7 @@ def _compile(gm: GraphModule, example_inputs: Sequence[Any], options: Options) -
         reason = "gradients are needed, and training graphs are not captured yet"
         return _uncaptured(lowered, ledger.next_name(), reason, warn=next(_training_warned) == 0)
 
-    return lowering.lower(
-        gm, example_inputs, compile_inference=compile_inference, compile_training=compile_training
-    )
+    return lowering.lower(gm, example_inputs, compile_inference=compile_inference, compile_training=compile_training)
 
 
 def _uncaptured(gm: GraphModule, name: str, reason: str, *, warn: bool = True) -> Any:

@@ -1,14 +1,14 @@
 """Every error the package raises on purpose.
 
-    AirgraphError
-    ├── OptionError        an option's name or value is wrong            (also a ValueError)
-    ├── UnsupportedGraph   this program cannot be captured: it runs eagerly
-    ├── CaptureError       a capture was used against its rules
-    ├── ReplayError        a replay failed
-    │   └── InputMoved     an input is not where it was captured
-    ├── StreamError        streams or events were used against their rules
-    ├── CacheError         a compile cache cannot be used
-    └── InternalError      our fault: please report it
+AirgraphError
+├── OptionError        an option's name or value is wrong            (also a ValueError)
+├── UnsupportedGraph   this program cannot be captured: it runs eagerly
+├── CaptureError       a capture was used against its rules
+├── ReplayError        a replay failed
+│   └── InputMoved     an input is not where it was captured
+├── StreamError        streams or events were used against their rules
+├── CacheError         a compile cache cannot be used
+└── InternalError      our fault: please report it
 """
 
 from __future__ import annotations

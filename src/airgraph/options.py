@@ -30,12 +30,8 @@ class Options:
     """
 
     use_graph_pool: object | None = _option(None, "capture into this pool", available=False)
-    reuse_graph_pool_in_same_fx: bool = _option(
-        True, "all shapes of one FX graph share one pool", available=False
-    )
-    clone_input: bool = _option(
-        True, "user inputs are copied into buffers that the graph owns", available=False
-    )
+    reuse_graph_pool_in_same_fx: bool = _option(True, "all shapes of one FX graph share one pool", available=False)
+    clone_input: bool = _option(True, "user inputs are copied into buffers that the graph owns", available=False)
     clone_output: bool | tuple[int, ...] = _option(
         False, "True: return copies of all outputs; a sequence of output indices: of those"
     )

@@ -184,9 +184,7 @@ def test_weights_replaced_raise_where_asked() -> None:
 
 @torch.no_grad()
 def test_capture_limit_ends_in_eager_with_one_warning() -> None:
-    compiled = torch.compile(
-        lambda x: x + x.shape[0], backend="airgraph", dynamic=True, options={"capture_limit": 2}
-    )
+    compiled = torch.compile(lambda x: x + x.shape[0], backend="airgraph", dynamic=True, options={"capture_limit": 2})
     with pytest.warns(UserWarning, match="capture_limit=2 is reached") as caught:
         for rows in (2, 3, 4, 5, 2):
             assert torch.equal(compiled(torch.zeros(rows)), torch.full((rows,), float(rows)))

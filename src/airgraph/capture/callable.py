@@ -195,9 +195,7 @@ class GraphedCallable:
         )
         return graph
 
-    def _follow_move(
-        self, graph: CapturedGraph, problem: tuple[str, int], args: list[Any]
-    ) -> CapturedGraph | None:
+    def _follow_move(self, graph: CapturedGraph, problem: tuple[str, int], args: list[Any]) -> CapturedGraph | None:
         what, index = problem
         plan = self._program.inputs[index]
         if what == "mismatched":
@@ -205,9 +203,7 @@ class GraphedCallable:
         old, new = graph.device_graph.captured_address(index), args[index].data_ptr()
         message = f"input {index} ({plan.source}, {plan.role.value}) was at {old:#x}, now {new:#x}"
         if self._options.on_input_move == "error":
-            raise InputMoved(
-                f"{message}. Keep the tensor alive and in place, or set on_input_move='recapture'."
-            )
+            raise InputMoved(f"{message}. Keep the tensor alive and in place, or set on_input_move='recapture'.")
         return self._capture(args, message)
 
     def _key(self, args: list[Any]) -> GraphKey:
@@ -222,7 +218,9 @@ class GraphedCallable:
         self._eager_keys.add(key)
         self._note_eager(str(obstacle), str(key), obstacle)
 
-    def _run_eagerly_from_now(self, reason: str, *, obstacle: UnsupportedGraph | None = None, warn: bool = True) -> None:
+    def _run_eagerly_from_now(
+        self, reason: str, *, obstacle: UnsupportedGraph | None = None, warn: bool = True
+    ) -> None:
         self._always_eager = reason
         self._graphs.clear()
         self._single = None
@@ -236,6 +234,6 @@ class GraphedCallable:
         if warn:
             for_key = f" for key {key}" if key not in ("", "()") else ""
             warnings.warn(
-                f"airgraph: {self._program.name} runs eagerly{for_key}: {reason}. It stays correct but is not replayed.",
+                f"airgraph: {self._program.name} runs eagerly{for_key}: {reason}. Results are right, but not replayed.",
                 stacklevel=2,
             )

@@ -17,7 +17,8 @@ def reinplace_mutated_inputs(gm: GraphModule) -> int:
     """Replace `copy_(input, op(input, ...))` by `op_(input, ...)`, also for chains of such operators.
 
     A chain is left alone if an old value, or a view of one, is read after the operator that replaces it, if
-    one of the operator's other arguments is a view of it, or if the new value is an output. Returns the number of copies removed.
+    one of the operator's other arguments is a view of it, or if the new value is an output. Returns the number of
+    copies removed.
     """
     order = {node: position for position, node in enumerate(gm.graph.nodes)}
     removed = 0

@@ -36,9 +36,7 @@ def check_capturable(gm: GraphModule, device_type: str) -> None:
     for node in gm.graph.nodes:
         reason = _node_obstacle(node, device_type)
         if reason is not None:
-            operator = (
-                node.target.name() if isinstance(node.target, torch._ops.OpOverload) else str(node.target)
-            )
+            operator = node.target.name() if isinstance(node.target, torch._ops.OpOverload) else str(node.target)
             raise UnsupportedGraph(reason, operator=operator, source=source_lines.of_node(node))
 
 

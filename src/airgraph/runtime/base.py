@@ -47,9 +47,7 @@ class DeviceRuntime(Protocol):
 
     def open_pool(self) -> MemoryPool: ...
 
-    def record(
-        self, program: CaptureProgram, args: list[Any], pool: MemoryPool, options: Options
-    ) -> DeviceGraph:
+    def record(self, program: CaptureProgram, args: list[Any], pool: MemoryPool, options: Options) -> DeviceGraph:
         """Record the program for these arguments without executing it. Raises UnsupportedGraph."""
         ...
 

@@ -79,12 +79,16 @@ def assemble(recording: Recording, placed: Mapping[int, int], pool: MemoryPool) 
         data.append(native.bytes_at(address, buffer.nbytes))
     tape = native.Tape()
     tiers: Counter[str] = Counter()
+    touches = Counter(buffer for call in recording.calls for buffer in call.touched())
     for call in recording.calls:
-        tiers[_append(tape, call, data)] += 1
+        needed = [ref.buffer in placed or touches[ref.buffer] > 1 for ref in call.outs]
+        tiers[_append(tape, call, data, needed)] += 1
     return Assembled(tape, tuple(data), arena, plan, tuple(lives.values()), dict(tiers))
 
 
-def _append(tape: Any, call: Call, data: list[torch.Tensor]) -> str:
+def _append(tape: Any, call: Call, data: list[torch.Tensor], needed: list[bool]) -> str:
+    """needed: for each slot of the call's results, whether anything reads it."""
+
     def resolve(value: Any) -> Any:
         if isinstance(value, TensorRef):
             return _view(data, value)
@@ -102,6 +106,7 @@ def _append(tape: Any, call: Call, data: list[torch.Tensor]) -> str:
             {name: resolve(value) for name, value in call.kwargs.items()},
             [_view(data, ref) for ref in call.outs],
             list(call.fresh),
+            needed,
             out_overload(call.op) if use_out else None,
             call.redispatch,
         )

@@ -234,25 +234,12 @@ class _RecordCalls(TorchDispatchMode):
         if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
             with self:
                 result = func.decompose(*args, **kwargs)
-                if result is not NotImplemented:
-                    _write_outs(func, kwargs, result)
-                    return result
+            if result is not NotImplemented:
+                return result
         try:
             return self._session.recorder.record(func, args, kwargs, source_lines.of_caller)
         except UnsupportedGraph as error:
             raise self._session.refuse(f"cannot be captured: {error}") from error
-
-
-def _write_outs(op: torch._ops.OpOverload, kwargs: Any, result: Any) -> None:
-    """Copy the result of a composite out-variant into its `out=`.
-
-    Under a dispatch mode some, such as linalg_matrix_rank.out, return a new tensor and leave `out=` as it was.
-    """
-    outs = [kwargs[argument.name] for argument in op._schema.arguments if argument.is_out and argument.name in kwargs]
-    values = result if isinstance(result, tuple) else (result,)
-    for out, value in zip(outs, values, strict=False):
-        if isinstance(out, torch.Tensor) and out.untyped_storage()._cdata != value.untyped_storage()._cdata:
-            out.resize_(value.shape).copy_(value)
 
 
 # Reads of a tensor's values that do not pass through an ATen operator.
@@ -283,4 +270,14 @@ class _RefuseReads(TorchFunctionMode):
             raise self._session.refuse(
                 f"a tensor's value is read during capture, by {read} at {where}: it has none before replay"
             )
-        return func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        out = kwargs.get("out")
+        if not isinstance(out, torch.Tensor):
+            return func(*args, **kwargs)
+        calls = self._session.recorder.calls_touching(out)
+        result = func(*args, **kwargs)
+        if out.numel() and self._session.recorder.calls_touching(out) == calls:
+            # Under a dispatch mode torch.linalg.matrix_rank computes a new tensor and leaves `out=` as it was.
+            name = torch.overrides.resolve_name(func)
+            raise self._session.refuse(f"{name} at {source_lines.of_caller()}: it does not write its out= in a capture")
+        return result

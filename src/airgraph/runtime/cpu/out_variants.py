@@ -38,7 +38,10 @@ def functional_overload(op: torch._ops.OpOverload) -> torch._ops.OpOverload | No
     inputs = [(a.name, str(a.type)) for a in op._schema.arguments if not a.is_out]
     for name in op.overloadpacket.overloads():
         candidate = getattr(op.overloadpacket, name)
-        plain = [(a.name, str(a.type)) for a in candidate._schema.arguments]
-        if plain == inputs and not candidate._schema.is_mutable:
-            return candidate  # type: ignore[no-any-return]
+        arguments = candidate._schema.arguments
+        plain = [(a.name, str(a.type)) for a in arguments[: len(inputs)]]
+        # Factories such as arange take dtype and device besides.
+        optional = all(a.has_default_value() for a in arguments[len(inputs) :])
+        if plain == inputs and optional and not candidate._schema.is_mutable:
+            return candidate
     return None

@@ -52,7 +52,7 @@ class Tape:
     """Calls of ATen operators with arguments over fixed addresses."""
 
     def __init__(self) -> None:
-        self._calls: list[tuple[Any, tuple[Any, ...], dict[str, Any], list[torch.Tensor], list[bool]]] = []
+        self._calls: list[tuple[Any, tuple[Any, ...], dict[str, Any], list[torch.Tensor | None], list[bool]]] = []
 
     def append(
         self,
@@ -62,12 +62,14 @@ class Tape:
         kwargs: dict[str, Any],
         outs: list[torch.Tensor],
         fresh: list[bool],
+        needed: list[bool],
         out_overload: str | None,
         redispatch: bool,
     ) -> str:
         namespace, _, short = name.partition("::")
         op = getattr(getattr(getattr(torch.ops, namespace), short), overload or "default")
-        self._calls.append((op, args, kwargs, outs, fresh))
+        slots = [out if read else None for out, read in zip(outs, needed, strict=True)]
+        self._calls.append((op, args, kwargs, slots, fresh))
         return "python"
 
     def __len__(self) -> int:
@@ -82,13 +84,15 @@ class Tape:
                     raise ReplayFailure(index, str(error)) from error
 
 
-def _fill(outs: list[torch.Tensor], result: Any, fresh: list[bool]) -> None:
+def _fill(outs: list[torch.Tensor | None], result: Any, fresh: list[bool]) -> None:
     slots = iter(outs)
     results = (result,) if len(fresh) == 1 else result
     for is_fresh, value in zip(fresh, results or (), strict=False):
         if is_fresh:
             for tensor in value if isinstance(value, (list, tuple)) else (value,):
-                next(slots).copy_(tensor)
+                slot = next(slots)
+                if slot is not None and tensor is not None:
+                    slot.copy_(tensor)
 
 
 class Launch:

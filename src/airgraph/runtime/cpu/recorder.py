@@ -85,6 +85,11 @@ class Recorder:
             return op(*args, **kwargs)
         return self._add_call(op, args, kwargs, result, tensors, where)
 
+    def calls_touching(self, tensor: torch.Tensor) -> int:
+        """How many recorded calls read or write the buffer that a tensor lies in."""
+        buffer = self.buffer_of(tensor)
+        return sum(buffer in call.touched() for call in self._calls)
+
     def finish(self) -> Recording:
         return Recording(tuple(self._calls), tuple(self._buffers))
 
@@ -196,7 +201,7 @@ class Recorder:
         return found
 
     def _extend(self, tensor: torch.Tensor, like: torch.Tensor, op: torch._ops.OpOverload, where: str) -> None:
-        """Give a tensor that has no elements yet `like`'s shape and strides, as eager resizes `out=` and `resize_`d tensors.
+        """Give a tensor that has no elements yet `like`'s shape and strides, as eager does for `out=` and `resize_`.
 
         Raises UnsupportedGraph where memory that earlier calls may use would move.
         """
@@ -213,9 +218,7 @@ class Recorder:
                 buffer.address = storage.data_ptr() if buffer.kind is BufferKind.EXTERNAL else None
         tensor.as_strided_(like.shape, like.stride())
 
-    def _result(
-        self, fake: torch.Tensor, outs: list[TensorRef], op: torch._ops.OpOverload, where: str
-    ) -> torch.Tensor:
+    def _result(self, fake: torch.Tensor, outs: list[TensorRef], op: torch._ops.OpOverload, where: str) -> torch.Tensor:
         if fake.layout is not torch.strided or fake.device.type != "cpu":
             reason = f"a result has the layout {fake.layout} on {fake.device}"
             raise UnsupportedGraph(reason, operator=op.name(), source=where)

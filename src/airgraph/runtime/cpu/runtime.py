@@ -239,4 +239,3 @@ def _build(
 
 def _user_indices(program: CaptureProgram) -> list[int]:
     return [plan.index for plan in program.inputs if plan.role is InputRole.USER]
-

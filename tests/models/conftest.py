@@ -1,0 +1,14 @@
+"""Tiny models gain nothing from threads, and on a busy machine two of them wait for each other at every matmul."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
