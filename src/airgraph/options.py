@@ -63,7 +63,8 @@ class Options:
     force_recapture: bool = _option(False, "capture at every call")
     capture_error_mode: str = _option(
         "global",
-        "which unsafe calls during a capture are errors",
+        "which unsafe calls during a capture are errors (of CPU graphs by hand: an argument of capture_begin)",
+        available=False,
         choices=("global", "thread_local", "relaxed"),
     )
     stream_check: str = _option(

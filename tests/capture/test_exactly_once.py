@@ -310,3 +310,49 @@ def test_random_numbers_follow_torch_generator_in_eager_order() -> None:
     for ours, theirs in zip(captured, eager, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
     assert not torch.equal(captured[0][1], captured[1][1])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+def test_a_default_device_does_not_matter(device: str) -> None:
+    compiled = torch.compile(lambda x: (x * 2).exp().sum() + 1, backend="airgraph")
+    x = torch.ones(4)
+    with torch.device(device):
+        out = compiled(x)
+    assert torch.equal(out, (x * 2).exp().sum() + 1)
+
+
+@torch.no_grad()
+def test_reset_undoes_the_capture_limit_and_keeps_what_cannot_be_captured_in_the_report() -> None:
+    limited = torch.compile(lambda x: x + 1, backend="airgraph", dynamic=True, options={"capture_limit": 1})
+    with pytest.warns(UserWarning, match="capture_limit"):
+        limited(torch.ones(2)), limited(torch.ones(3)), limited(torch.ones(4))
+    never = torch.compile(lambda x: x + 1, backend="airgraph", options={"force_eager": True})
+    never(torch.ones(2))
+    airgraph.reset()
+    assert [row["reason"] for row in _graphs()] == ["force_eager is set"]
+    limited(torch.ones(3))
+    assert _counters()["captures"] == 1
+
+
+@torch.no_grad()
+def test_reset_from_within_a_call_raises_instead_of_hanging() -> None:
+    @torch.library.custom_op("airgraph_test::resets", mutates_args=())
+    def resets(x: torch.Tensor) -> torch.Tensor:
+        airgraph.reset()
+        return x.clone()
+
+    @resets.register_fake
+    def _(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(x)
+
+    compiled = torch.compile(lambda x: resets(x) + 1, backend="airgraph", fullgraph=True)
+    with pytest.raises(ReplayError, match="reset was called by an operator"):
+        compiled(torch.ones(2))
+
+
+@torch.no_grad()
+def test_clone_output_indices_are_checked() -> None:
+    compiled = torch.compile(lambda x: x + 1, backend="airgraph", options={"clone_output": (7,)})
+    with pytest.raises(Exception, match="the graph has 1 outputs, got the indices"):
+        compiled(torch.ones(2))

@@ -69,3 +69,20 @@ def test_a_graph_on_several_devices_runs_eagerly() -> None:
     with pytest.warns(UserWarning, match="lies on meta, the graph on cpu"):
         out, _ = compiled(torch.ones(3), torch.ones(3, device="meta"))
     assert torch.equal(out, torch.full((3,), 2.0))
+
+
+@pytest.mark.parametrize(
+    ("program", "part"),
+    [
+        (lambda x: x.as_strided((4,), (1,)) + 0, slice(0, 16, 2)),
+        (lambda x: x.as_strided((2,), (1,), 0) + 0, slice(4, 16)),
+        (lambda x: x.as_strided((2,), (1,), 0) + 0, slice(0, 16)),
+    ],
+)
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore:airgraph")
+def test_absolute_views_of_an_input_read_the_callers_storage(
+    program: Callable[[torch.Tensor], torch.Tensor], part: slice
+) -> None:
+    x = torch.arange(16.0)[part]
+    assert torch.equal(torch.compile(program, backend="airgraph")(x), program(x))

@@ -38,6 +38,12 @@ with warnings.catch_warnings(record=True) as caught:
             y = (x + 1j).conj() * 2
         g.replay()
         assert torch.equal(y, (x + 1j).conj() * 2)
+        g, a = airgraph.cpu.CPUGraph(), torch.randn(8, 8)
+        with torch.inference_mode(), airgraph.cpu.graph(g):
+            b = a @ a
+        with torch.autocast("cpu", torch.bfloat16):
+            g.replay()
+        assert torch.equal(b, a @ a)
         try:
             with airgraph.cpu.graph(airgraph.cpu.CPUGraph()):
                 x.abs().sum().item()

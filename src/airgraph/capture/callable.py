@@ -13,7 +13,7 @@ import torch
 
 from airgraph.capture.key import GraphKey
 from airgraph.capture.ledger import GraphRecord, ledger
-from airgraph.errors import InputMoved, ReplayError, UnsupportedGraph
+from airgraph.errors import InputMoved, OptionError, ReplayError, UnsupportedGraph
 from airgraph.memory.pool import MemoryPool
 from airgraph.options import Options
 from airgraph.program.inputs import InputRole
@@ -62,7 +62,9 @@ class GraphedCallable:
         self._captures = 0
         self._eager_keys: set[GraphKey] = set()
         self._always_eager: str | None = None
+        self._limit_reached = False
         self._warned_held = False
+        _check_clone_output(options, len(program.gm.graph.output_node().args[0]))  # type: ignore[arg-type]
         ledger.callables.add(self)
         if options.force_eager:
             self._run_eagerly_from_now("force_eager is set", warn=False)
@@ -88,12 +90,19 @@ class GraphedCallable:
                 args.clear()
 
     def reset(self) -> None:
-        """Forget all captures; the next call captures anew."""
+        """Forget all captures; the next call captures anew. Raises ReplayError from within a call of this graph."""
+        if self._owner == threading.get_ident():
+            raise ReplayError(f"reset was called by an operator of {self._program.name}. Reset after the call.")
         with self._lock:
             self._graphs.clear()
             self._single = None
             self._captures = 0
             self._eager_keys.clear()
+            self._warned_held = False
+            if self._limit_reached:
+                self._always_eager, self._limit_reached = None, False
+            elif self._always_eager is not None:
+                self._note_eager(self._always_eager, "", None, warn=False)
 
     def captured(self, args: list[Any]) -> CapturedGraph | None:
         """The capture that a call with these arguments would replay."""
@@ -155,6 +164,7 @@ class GraphedCallable:
             old.record.state = "dropped"
             ledger.count("recaptures")
         if self._captures >= self._options.capture_limit:
+            self._limit_reached = True
             self._run_eagerly_from_now(f"capture_limit={self._options.capture_limit} is reached; last reason: {reason}")
             return None
         pool = self._runtime.open_pool()
@@ -237,3 +247,9 @@ class GraphedCallable:
                 f"airgraph: {self._program.name} runs eagerly{for_key}: {reason}. Results are right, but not replayed.",
                 stacklevel=2,
             )
+
+
+def _check_clone_output(options: Options, outputs: int) -> None:
+    chosen = options.clone_output
+    if not isinstance(chosen, bool) and any(index >= outputs for index in chosen):
+        raise OptionError(f"option 'clone_output': the graph has {outputs} outputs, got the indices {list(chosen)}.")

@@ -85,7 +85,7 @@ def explain() -> Report:
 
 def reset() -> None:
     """Forget every capture and every count, and free the memory of all pools. Compiled functions capture anew."""
+    ledger.clear()
     for graphed in list(ledger.callables):
         graphed.reset()
-    ledger.clear()
     gc.collect()

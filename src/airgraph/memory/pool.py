@@ -21,7 +21,7 @@ class Arena:
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
-        self.memory = torch.empty(nbytes + ALIGNMENT, dtype=torch.uint8)
+        self.memory = torch.empty(nbytes + ALIGNMENT, dtype=torch.uint8, device="cpu")
 
     @property
     def address(self) -> int:

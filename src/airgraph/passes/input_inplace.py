@@ -7,10 +7,15 @@ place and the copy goes.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch.fx import GraphModule, Node
 
 __all__ = ["reinplace_mutated_inputs"]
+
+# Their schemas do not say so, but their results share the input's memory.
+_HIDDEN_VIEWS = {"aten::_unsafe_view", "aten::unsafe_split", "aten::unsafe_chunk", "aten::unsafe_split_with_sizes"}
 
 
 def reinplace_mutated_inputs(gm: GraphModule) -> int:
@@ -61,7 +66,7 @@ def _safe(target: Node, chain: list[Node], copy: Node, order: dict[Node, int]) -
                     continue
                 if user is node:
                     # Only as the value that is replaced, not also as another argument.
-                    if alias is not old or node.all_input_nodes.count(alias) != 1 or alias in node.args[1:]:
+                    if alias is not old or _among(alias, (node.args[1:], node.kwargs)):
                         return False
                 elif order[user] > order[node]:
                     return False
@@ -70,11 +75,18 @@ def _safe(target: Node, chain: list[Node], copy: Node, order: dict[Node, int]) -
     return not any(user.op == "output" for node in chain for alias in _views_of(node) for user in alias.users)
 
 
+def _among(node: Node, arguments: Any) -> bool:
+    found: list[Node] = []
+    torch.fx.node.map_arg(arguments, found.append)
+    return node in found
+
+
 def _views_of(node: Node) -> list[Node]:
     found = [node]
     for alias in found:
         for user in alias.users:
-            makes_view = isinstance(user.target, torch._ops.OpOverload) and user.target.is_view
+            op = user.target
+            makes_view = isinstance(op, torch._ops.OpOverload) and (op.is_view or op._schema.name in _HIDDEN_VIEWS)
             takes_item = getattr(user.target, "__name__", "") == "getitem"
             if (makes_view or takes_item) and user.args and user.args[0] is alias:
                 found.append(user)

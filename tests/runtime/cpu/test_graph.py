@@ -1,7 +1,9 @@
 """CPU graphs by hand keep torch.cuda's contract."""
 
 import gc
+import itertools
 import threading
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -392,3 +394,74 @@ def test_a_pool_knows_its_bytes_and_gives_them_back() -> None:
     g.reset()
     gc.collect()
     assert pool.nbytes == 0 and pool.graphs == 0
+
+
+def test_replays_from_several_threads_are_serialised() -> None:
+    x, pick = torch.randn(64, 64), torch.tensor([3, 1])
+    g = CPUGraph()
+    with torch.no_grad(), graph(g):
+        y = torch.sort(x @ x, dim=1).values[pick].cumsum(0).clone()
+    g.replay()
+    expected = y.clone()
+    threads = [threading.Thread(target=lambda: [g.replay() for _ in range(200)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert torch.equal(y, expected)
+
+
+def test_a_replay_within_its_own_replay_raises() -> None:
+    g = CPUGraph()
+
+    @torch.library.custom_op("airgraph_test::replay_again", mutates_args=())
+    def replay_again(x: torch.Tensor) -> torch.Tensor:
+        g.replay()
+        return x.clone()
+
+    @replay_again.register_fake
+    def _(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(x)
+
+    with torch.no_grad(), graph(g):
+        replay_again(torch.ones(2))
+    for _ in range(2):
+        with pytest.raises(ReplayError, match="by an operator of its own replay"):
+            g.replay()
+
+
+def test_a_graph_lost_while_capturing_gives_its_thread_back() -> None:
+    def lose() -> None:
+        CPUGraph().capture_begin()
+
+    lose()
+    gc.collect()
+    assert torch.equal(torch.ones(2) + 1, torch.full((2,), 2.0))
+    y = _sum(g := CPUGraph(), torch.ones(2))
+    g.replay()
+    assert torch.equal(y, torch.full((2,), 2.0))
+
+
+def test_replay_releases_the_gil() -> None:
+    x = torch.randn(384, 384)
+    g = CPUGraph()
+    with torch.no_grad(), graph(g):
+        y = x
+        for _ in range(100):
+            y = torch.tanh(x @ y)
+    g.replay()
+    span: list[float] = []
+
+    def replay() -> None:
+        begin = time.perf_counter()
+        g.replay()
+        span.extend((begin, time.perf_counter()))
+
+    thread = threading.Thread(target=replay)
+    ticks = [time.perf_counter()]
+    thread.start()
+    while thread.is_alive():
+        time.sleep(0)
+        ticks.append(time.perf_counter())
+    during = [b - a for a, b in itertools.pairwise(ticks) if a < span[1] and b > span[0]]
+    assert max(during) < (span[1] - span[0]) * 0.8, "this thread stood still for the whole replay"

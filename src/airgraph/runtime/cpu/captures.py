@@ -43,6 +43,8 @@ def check_unsafe_call(call: str) -> None:
 
     "global" forbids it in every thread, "thread_local" in the capturing one, "relaxed" nowhere.
     """
+    if not _underway:
+        return
     with _lock:
         captures = list(_underway.values())
     for capture in captures:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import threading
+import weakref
 from types import TracebackType
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from airgraph.errors import CaptureError, UnsupportedGraph
+from airgraph.errors import CaptureError, ReplayError, UnsupportedGraph
 from airgraph.memory.pool import MemoryPool
 from airgraph.program import source_lines
 from airgraph.runtime.cpu import captures
@@ -43,7 +44,7 @@ class _State(enum.Enum):
 
 
 class CPUGraph:
-    """A recorded sequence of ATen calls. Not thread-safe: replay from one thread at a time."""
+    """A recorded sequence of ATen calls. Replays from several threads are serialised."""
 
     def __init__(self) -> None:
         self._state = _State.EMPTY
@@ -52,6 +53,9 @@ class CPUGraph:
         self._recording: Recording | None = None
         self._assembled: Assembled | None = None
         self._alive: list[Any] = []
+        self._lock = threading.Lock()
+        self._owner: int | None = None
+        self._abandoned: weakref.finalize[Any, Any] | None = None
 
     def capture_begin(self, pool: MemoryPool | None = None, capture_error_mode: str = "global") -> None:
         """Start recording this thread's ATen calls on the current stream.
@@ -76,6 +80,9 @@ class CPUGraph:
         self._session = _Session(capture_error_mode)
         self._session.enter()
         self._state = _State.CAPTURING
+        # A graph that is lost while it captures must not leave its thread recording.
+        self._abandoned = weakref.finalize(self, _leave_if_own, self._session)
+        self._abandoned.atexit = False
 
     def capture_end(self) -> None:
         """Stop recording, plan the memory, make the graph ready to replay.
@@ -103,19 +110,30 @@ class CPUGraph:
         if self._state is not _State.CAPTURED:
             raise CaptureError("replay before capture_end: this graph holds no capture.")
         captures.check_unsafe_call("CPUGraph.replay()")
-        try:
-            self._assembled.tape.replay()  # type: ignore[union-attr]
-        except engine().ReplayFailure as failure:
-            raise replay_error(self._recording, failure) from failure  # type: ignore[arg-type]
+        self._refuse_reentry("replay")
+        with self._lock:
+            self._owner = threading.get_ident()
+            try:
+                self._assembled.tape.replay()  # type: ignore[union-attr]
+            except engine().ReplayFailure as failure:
+                raise replay_error(self._recording, failure) from failure  # type: ignore[arg-type]
+            finally:
+                self._owner = None
 
     def reset(self) -> None:
         """Drop the capture. Results that the caller holds stay valid. Raises CaptureError while capturing."""
         if self._state is _State.CAPTURING:
             raise CaptureError("reset while capturing. Call capture_end first.")
-        self._state = _State.EMPTY
-        self._recording = None
-        self._assembled = None
-        self._alive = []
+        self._refuse_reentry("reset")
+        with self._lock:
+            self._state = _State.EMPTY
+            self._recording = None
+            self._assembled = None
+            self._alive = []
+
+    def _refuse_reentry(self, call: str) -> None:
+        if self._owner == threading.get_ident():
+            raise ReplayError(f"{call} of a CPUGraph was called by an operator of its own replay. Use another graph.")
 
     def pool(self) -> MemoryPool:
         """The pool that this graph was captured into. Raises CaptureError before capture_begin."""
@@ -129,6 +147,8 @@ class CPUGraph:
             self._close(self._session)
 
     def _close(self, session: _Session) -> None:
+        if self._abandoned is not None:
+            self._abandoned.detach()
         session.leave()
         self._session = None
         self._state = _State.EMPTY
@@ -142,7 +162,7 @@ class CPUGraph:
                 storage = torch.UntypedStorage._new_with_weak_ptr(buffer.storage.cdata)
                 if storage is None:
                     continue
-                holder = torch.empty(0, dtype=torch.uint8).set_(storage)
+                holder = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage)
                 engine().allocate(holder)
                 placed[index] = storage.data_ptr()
                 alive.append(storage)
@@ -240,6 +260,11 @@ class _RecordCalls(TorchDispatchMode):
             return self._session.recorder.record(func, args, kwargs, source_lines.of_caller)
         except UnsupportedGraph as error:
             raise self._session.refuse(f"cannot be captured: {error}") from error
+
+
+def _leave_if_own(session: _Session) -> None:
+    if session.thread == threading.get_ident():
+        session.leave()
 
 
 # Reads of a tensor's values that do not pass through an ATen operator.

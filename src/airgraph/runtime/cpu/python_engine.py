@@ -20,7 +20,7 @@ class LiveOutputs:
 
 def unallocated(sizes: list[int], strides: list[int], dtype: torch.dtype) -> torch.Tensor:
     # Without the native engine it has memory of its own from the start.
-    return torch.empty_strided(sizes, strides, dtype=dtype)
+    return torch.empty_strided(sizes, strides, dtype=dtype, device="cpu")
 
 
 def allocate(tensor: torch.Tensor) -> None:
@@ -29,7 +29,7 @@ def allocate(tensor: torch.Tensor) -> None:
 
 def bytes_at(address: int, nbytes: int) -> torch.Tensor:
     if nbytes == 0 or address == 0:
-        return torch.empty(nbytes, dtype=torch.uint8)
+        return torch.empty(nbytes, dtype=torch.uint8, device="cpu")
     return torch.frombuffer((ctypes.c_char * nbytes).from_address(address), dtype=torch.uint8)
 
 
@@ -42,7 +42,7 @@ def view_at(
     conj: bool,
     neg: bool,
 ) -> torch.Tensor:
-    tensor = torch.empty(0, dtype=dtype).set_(data.untyped_storage(), offset, sizes, strides)
+    tensor = torch.empty(0, dtype=dtype, device="cpu").set_(data.untyped_storage(), offset, sizes, strides)
     if conj:
         tensor = torch.conj(tensor)
     return torch._neg_view(tensor) if neg else tensor
@@ -76,7 +76,8 @@ class Tape:
         return len(self._calls)
 
     def replay(self) -> None:
-        with torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
+        # What was captured in inference mode may be replayed outside, and the other way round; autocast was captured.
+        with torch.inference_mode(), torch._C._DisableAutocast():
             for index, (op, args, kwargs, outs, fresh) in enumerate(self._calls):
                 try:
                     _fill(outs, op(*args, **kwargs), fresh)
@@ -134,7 +135,7 @@ class Launch:
         return None
 
     def run(self, args: list[Any]) -> list[torch.Tensor]:
-        with torch.no_grad():
+        with torch.inference_mode():
             for index, buffer in self._copied:
                 buffer.copy_(args[index])
         self._tape.replay()

@@ -21,6 +21,7 @@ from airgraph.runtime.cpu.tape import BufferKind, Recording
 
 __all__ = ["CpuGraph", "CpuRuntime", "replay_error"]
 
+_ABSOLUTE_VIEWS = {"aten::as_strided", "aten::as_strided_copy", "aten::as_strided_scatter"}
 # What ATen raises for a call that eager would refuse as well.
 _OPERATOR_ERRORS = (RuntimeError, TypeError, ValueError, IndexError)
 
@@ -153,11 +154,29 @@ class _Interpretation:
         if not isinstance(node.target, torch._ops.OpOverload):
             return node.target(*args, **kwargs)  # type: ignore[operator]
         where = source_lines.of_node(node)
+        if node.target._schema.name in _ABSOLUTE_VIEWS:
+            self._check_absolute_view(node, where)
         try:
             return self._recorder.record(node.target, args, kwargs, where)
         except _OPERATOR_ERRORS as error:
             reason = f"it fails on these inputs ({str(error).splitlines()[0]})"
             raise UnsupportedGraph(reason, operator=node.target.name(), source=where) from error
+
+    def _check_absolute_view(self, node: Node, where: str) -> None:
+        """Strides and offset of as_strided are those of the caller's storage; a copied input has another."""
+        base: Any = node.args[0]
+        while base.op == "call_function" and isinstance(base.target, torch._ops.OpOverload) and base.target.is_view:
+            base = base.args[0]
+        if base.op != "placeholder":
+            return
+        plan, arg = next((p, a) for n, p, a in self._placeholders() if n is base)
+        if plan.role is InputRole.USER and not _fills_its_storage(arg):
+            reason = f"it addresses the storage of {plan.source}, of which only the tensor's part is copied in"
+            raise UnsupportedGraph(reason, operator=node.target.name(), source=where)  # type: ignore[union-attr]
+
+    def _placeholders(self) -> list[tuple[Node, Any, Any]]:
+        nodes = self._program.gm.graph.find_nodes(op="placeholder")
+        return list(zip(nodes, self._program.inputs, self._args, strict=True))
 
     def _output(self, index: int, out: Any) -> Any:
         if not isinstance(out, Node):
@@ -186,9 +205,14 @@ class _Interpretation:
 
     def _on_real_input(self, node: Node) -> Any:
         if node.op == "placeholder":
-            return self._args[[p for p in self._program.gm.graph.nodes if p.op == "placeholder"].index(node)]
+            return next(arg for placeholder, _, arg in self._placeholders() if placeholder is node)
         rest = torch.fx.node.map_arg((node.args[1:], node.kwargs), self._values.__getitem__)
         return node.target(self._on_real_input(node.args[0]), *rest[0], **rest[1])  # type: ignore[operator,arg-type]
+
+
+def _fills_its_storage(tensor: torch.Tensor) -> bool:
+    dense = torch.ops.aten.is_non_overlapping_and_dense.default(tensor)
+    return dense and tensor.storage_offset() == 0 and tensor.untyped_storage().nbytes() == tensor.nbytes
 
 
 def _attribute(gm: torch.fx.GraphModule, target: Any) -> Any:
