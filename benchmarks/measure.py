@@ -179,6 +179,19 @@ def commit() -> dict[str, Any]:
     return {"commit": _git("rev-parse", "HEAD"), "modified": None if changes is None else bool(changes)}
 
 
+def circumstances(rounds: int) -> dict[str, Any]:
+    """When and under which load a section of a result begins."""
+    at = dt.datetime.now().astimezone().isoformat(timespec="seconds")
+    return {"at": at, "load_1min_before": round(os.getloadavg()[0], 2), "rounds": rounds, **commit()}
+
+
+def read_json(folder: Path, name: str) -> dict[str, Any]:
+    """Today's result of that name; empty if there is none."""
+    path = folder / f"{name}-{dt.datetime.now().astimezone().date().isoformat()}.json"
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
+
+
 def write_json(folder: Path, name: str, threads: Sequence[int], body: Mapping[str, Any]) -> Path:
     """Write `<folder>/<name>-YYYY-MM-DD.json`, replacing one of the same day, and return its path.
 

@@ -1,6 +1,6 @@
 """Measure airgraph's replay against its peers: eager, Inductor, Inductor with cpp_wrapper, AOTInductor.
 
-    replay.py [--threads 1,2] [--rounds 60] [--only a,b] [--smollm2] [--quick]
+    replay.py [--threads 1,2] [--rounds 60] [--only a,b] [--smollm2] [--quick] [--update]
 
 Each thread count gets a process of its own (Inductor compiles the number of threads into its kernels); in it, all
 contenders of a workload are checked against eager and timed interleaved. Inductor's caches are off and empty.
@@ -32,6 +32,7 @@ RESULTS = HERE / "results"
 MEMORY_MODES = ("eager", "airgraph")
 DECODED_TOKENS = 16
 QUIET_LOAD = 0.5
+SECTIONS = ("workloads", "measured", "smollm2")
 console = Console()
 # Wide enough for four workloads where the output is not a terminal.
 console.width = max(console.width, 120)
@@ -252,6 +253,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--only", type=_names, default=list(workloads.NAMES), help="workloads (default: all)")
     parser.add_argument("--smollm2", action="store_true", help="also SmolLM2's decoding, speed and memory")
     parser.add_argument("--quick", action="store_true", help="few rounds, no first-call times, no file written")
+    parser.add_argument("--update", action="store_true", help="measure part anew, keep the rest of today's file")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.rounds is None:
@@ -270,19 +272,23 @@ def main() -> None:
     load = os.getloadavg()[0]
     if load > QUIET_LOAD:
         notes.print(f"load average {load:.1f}: something else is running, so the numbers will be noisy", style="yellow")
-    body: dict[str, Any] = {"rounds": options.rounds, "load_1min_before": round(load, 2), "workloads": {}}
+    body: dict[str, Any] = {"workloads": {}, "measured": {}}
+    if options.update:
+        body |= {key: kept for key, kept in measure.read_json(RESULTS, "replay").items() if key in SECTIONS}
     for threads in options.threads:
+        body["measured"][f"workloads, threads={threads}"] = measure.circumstances(options.rounds)
         results = _in_worker(threads, [*passed, "--only", ",".join(options.only)])
         body["workloads"][f"{threads}"] = results
         show_workloads(threads, results)
         show_first_calls(threads, results)
     if options.smollm2:
+        body["measured"]["smollm2"] = measure.circumstances(options.rounds)
         decode = {f"{threads}": _in_worker(threads, [*passed, "--smollm2"]) for threads in options.threads}
         memory = measure_memory(max(options.threads), repeats=1 if options.quick else 3)
         body["smollm2"] = {"decode": decode, "memory": memory}
         show_decoding(body["smollm2"])
     if not options.quick:
-        path = measure.write_json(RESULTS, "replay", options.threads, body)
+        path = measure.write_json(RESULTS, "replay", sorted(map(int, body["workloads"])), body)
         console.print(f"wrote {path}", highlight=False, soft_wrap=True)
 
 
