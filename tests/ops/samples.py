@@ -53,7 +53,7 @@ def operators() -> dict[str, OpInfo]:
 
 
 def outcomes(name: str, dtype: str, limit: int) -> Iterator[Outcome]:
-    """Outcomes of the first `limit` samples of an operator, in-place form included; without those eager refuses."""
+    """Outcomes of the first `limit` samples of an operator, in-place and out= forms too, less what eager refuses."""
     op = operators()[name]
     if getattr(torch, dtype) not in op.supported_dtypes("cpu"):
         return
