@@ -41,7 +41,7 @@ def table(found: Sequence[Outcome]) -> str:
     lines = [
         "# Operators on CPU",
         "",
-        "Every operator that PyTorch describes for its own tests (`op_db`, in-place and `out=` forms included) is captured",
+        "Each operator that PyTorch describes for its own tests (`op_db`, in-place and `out=` forms too) is captured",
         "by hand with PyTorch's samples, replayed twice, and compared with eager: bit by bit, or else in PyTorch's",
         "tolerance for the dtype. A *fallback* is a capture refused with a message that names the operator; through",
         "`torch.compile` such a graph runs eagerly.",
