@@ -323,13 +323,15 @@ def test_a_default_device_does_not_matter(device: str) -> None:
 
 
 @torch.no_grad()
-def test_reset_undoes_the_capture_limit_and_keeps_what_cannot_be_captured_in_the_report() -> None:
+def test_reset_undoes_the_capture_limit_and_reports_what_still_cannot_be_captured() -> None:
     limited = torch.compile(lambda x: x + 1, backend="airgraph", dynamic=True, options={"capture_limit": 1})
     with pytest.warns(UserWarning, match="capture_limit"):
         limited(torch.ones(2)), limited(torch.ones(3)), limited(torch.ones(4))
     never = torch.compile(lambda x: x + 1, backend="airgraph", options={"force_eager": True})
     never(torch.ones(2))
     airgraph.reset()
+    assert _graphs() == []
+    never(torch.ones(2)), never(torch.ones(2))
     assert [row["reason"] for row in _graphs()] == ["force_eager is set"]
     limited(torch.ones(3))
     assert _counters()["captures"] == 1

@@ -62,6 +62,8 @@ class GraphedCallable:
         self._captures = 0
         self._eager_keys: set[GraphKey] = set()
         self._always_eager: str | None = None
+        self._skip_record: GraphRecord | None = None
+        self._skip_reported = False
         self._limit_reached = False
         self._warned_held = False
         _check_clone_output(options, len(program.gm.graph.output_node().args[0]))  # type: ignore[arg-type]
@@ -99,10 +101,9 @@ class GraphedCallable:
             self._captures = 0
             self._eager_keys.clear()
             self._warned_held = False
+            self._skip_reported = False
             if self._limit_reached:
                 self._always_eager, self._limit_reached = None, False
-            elif self._always_eager is not None:
-                self._note_eager(self._always_eager, "", None, warn=False)
 
     def captured(self, args: list[Any]) -> CapturedGraph | None:
         """The capture that a call with these arguments would replay."""
@@ -110,6 +111,7 @@ class GraphedCallable:
 
     def _call(self, args: list[Any]) -> list[Any]:
         if self._always_eager is not None:
+            self._report_skip()
             return self._eager(args)
         graph = self._single
         if graph is None:
@@ -234,9 +236,18 @@ class GraphedCallable:
         self._always_eager = reason
         self._graphs.clear()
         self._single = None
-        self._note_eager(reason, "", obstacle, warn=warn)
+        self._skip_record = self._note_eager(reason, "", obstacle, warn=warn)
+        self._skip_reported = True
 
-    def _note_eager(self, reason: str, key: str, obstacle: UnsupportedGraph | None, *, warn: bool = True) -> None:
+    def _report_skip(self) -> None:
+        """Into a report that was reset since: a graph stands there again from its next call on."""
+        if not self._skip_reported and self._skip_record is not None:
+            ledger.add(self._skip_record)
+            self._skip_reported = True
+
+    def _note_eager(
+        self, reason: str, key: str, obstacle: UnsupportedGraph | None, *, warn: bool = True
+    ) -> GraphRecord:
         record = GraphRecord(self._program.name, "skipped", reason, key)
         if obstacle is not None:
             record.operator, record.source = obstacle.operator, obstacle.source
@@ -247,6 +258,7 @@ class GraphedCallable:
                 f"airgraph: {self._program.name} runs eagerly{for_key}: {reason}. Results are right, but not replayed.",
                 stacklevel=2,
             )
+        return record
 
 
 def _check_clone_output(options: Options, outputs: int) -> None:
