@@ -18,6 +18,8 @@ using TensorSpans = std::vector<at::Tensor>;
 
 const char* tier_name(Tier tier) {
   switch (tier) {
+    case Tier::prepared:
+      return "prepared";
     case Tier::typed:
       return "typed";
     case Tier::boxed:
@@ -144,6 +146,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def(py::init<>())
       .def("append", &append)
       .def("replay", &Tape::replay, py::call_guard<py::gil_scoped_release>())
+      .def("profile", &Tape::profile, py::call_guard<py::gil_scoped_release>())
       .def("__len__", &Tape::size);
 
   py::enum_<LiveOutputs>(m, "LiveOutputs")

@@ -25,12 +25,21 @@ struct Entry {
   Step* ctx;
 };
 
+// How a call is served; see docs/internals.md.
+enum class Tier {
+  prepared,   // the kernel's inner loop, its iterator or blocks worked out at capture
+  typed,      // the kernel's typed out-variant, called directly
+  boxed,      // a boxed out-variant or in-place operator with a prebuilt stack
+  functional  // the functional operator, its result copied into the slot
+};
+
 struct PreparedStep {
   StepFn fn;
   std::unique_ptr<Step> ctx;
+  Tier tier = Tier::typed;
 };
 
-// Builds a typed call of one operator from its schema-ordered arguments and its output slots;
+// Builds a call of one operator from its schema-ordered arguments and its output slots;
 // nullopt where this kernel does not serve these arguments.
 using Maker = std::optional<PreparedStep> (*)(const torch::jit::Stack& args,
                                               c10::ArrayRef<at::Tensor> outs);

@@ -2,16 +2,19 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 
+#include <algorithm>
+#include <chrono>
+
 #include "../kernels/table.h"
 #include "tiers.h"
 
 namespace airgraph {
 
 Tier Tape::append(RecordedCall call) {
-  auto [prepared, tier] = prepare(std::move(call));
-  entries_.push_back({prepared.fn, prepared.ctx.get()});
-  steps_.push_back(std::move(prepared.ctx));
-  return tier;
+  auto step = prepare(std::move(call));
+  entries_.push_back({step.fn, step.ctx.get()});
+  steps_.push_back(std::move(step.ctx));
+  return step.tier;
 }
 
 void Tape::replay() {
@@ -27,6 +30,26 @@ void Tape::replay() {
   } catch (const std::exception& error) {
     throw ReplayFailure(index, error.what());
   }
+}
+
+std::vector<double> Tape::profile(size_t rounds) {
+  using Clock = std::chrono::steady_clock;
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  std::vector<std::vector<double>> samples(entries_.size());
+  for (size_t round = 0; round < rounds; ++round) {
+    for (size_t index = 0; index < entries_.size(); ++index) {
+      const auto start = Clock::now();
+      entries_[index].fn(entries_[index].ctx);
+      samples[index].push_back(std::chrono::duration<double, std::nano>(Clock::now() - start).count());
+    }
+  }
+  std::vector<double> medians;
+  medians.reserve(samples.size());
+  for (auto& times : samples) {
+    std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
+    medians.push_back(times[times.size() / 2]);
+  }
+  return medians;
 }
 
 }  // namespace airgraph

@@ -129,7 +129,7 @@ PreparedStep prepare_out(const c10::OperatorHandle& op, Stack args, std::vector<
     args.emplace_back(at::alias(slot));
   }
   auto ctx = std::make_unique<OutCtx>(BoxedCall(op, std::move(args), redispatch), std::move(slots));
-  return {&run_out, std::move(ctx)};
+  return {&run_out, std::move(ctx), Tier::boxed};
 }
 
 // The tensors that the caller passed as `out=`.
@@ -146,33 +146,31 @@ std::vector<at::Tensor> given_outs(const RecordedCall& call) {
 
 }  // namespace
 
-std::pair<PreparedStep, Tier> prepare(RecordedCall call) {
+PreparedStep prepare(RecordedCall call) {
   const auto& name = call.op.operator_name();
   if (!call.redispatch) {
     if (const Maker make = find_kernel(name.name, name.overload_name)) {
       if (auto made = make(call.args, call.outs)) {
-        return std::make_pair(std::move(*made), Tier::typed);
+        return std::move(*made);
       }
     }
     if (call.out_variant && !call.outs.empty()) {
       Stack args = std::move(call.args);
       args.resize(args.size() + call.outs.size());
-      return std::make_pair(
-          prepare_out(*call.out_variant, std::move(args), std::move(call.outs), false), Tier::boxed);
+      return prepare_out(*call.out_variant, std::move(args), std::move(call.outs), false);
     }
   }
   if (auto outs = given_outs(call); call.outs.empty() && !outs.empty()) {
-    return std::make_pair(
-        prepare_out(call.op, std::move(call.args), std::move(outs), call.redispatch), Tier::boxed);
+    return prepare_out(call.op, std::move(call.args), std::move(outs), call.redispatch);
   }
   BoxedCall boxed(call.op, std::move(call.args), call.redispatch);
   if (call.outs.empty()) {
-    auto ctx = std::make_unique<BoxedCtx>(std::move(boxed));
-    return std::make_pair(PreparedStep{&run_boxed, std::move(ctx)}, Tier::boxed);
+    return {&run_boxed, std::make_unique<BoxedCtx>(std::move(boxed)), Tier::boxed};
   }
-  auto ctx = std::make_unique<FunctionalCtx>(std::move(boxed), std::move(call.outs),
-                                             std::move(call.fresh), std::move(call.needed));
-  return std::make_pair(PreparedStep{&run_functional, std::move(ctx)}, Tier::functional);
+  return {&run_functional,
+          std::make_unique<FunctionalCtx>(std::move(boxed), std::move(call.outs), std::move(call.fresh),
+                                          std::move(call.needed)),
+          Tier::functional};
 }
 
 }  // namespace airgraph

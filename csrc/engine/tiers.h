@@ -1,12 +1,10 @@
 // Chooses how a recorded call is served at replay.
 #pragma once
 
-#include <utility>
-
 #include "tape.h"
 
 namespace airgraph {
 
-std::pair<PreparedStep, Tier> prepare(RecordedCall call);
+PreparedStep prepare(RecordedCall call);
 
 }  // namespace airgraph

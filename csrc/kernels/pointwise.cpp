@@ -1,5 +1,13 @@
 #include <ATen/CPUFunctions.h>
+#include <ATen/native/Activation.h>
+#include <ATen/native/BinaryOps.h>
+#include <ATen/native/Pow.h>
+#include <ATen/native/TensorCompare.h>
+#include <ATen/native/UnaryOps.h>
 
+#include <algorithm>
+
+#include "prepared.h"
 #include "table.h"
 #include "typed.h"
 
@@ -25,52 +33,90 @@ torch::jit::Stack with_numbers_cast(const torch::jit::Stack& args, at::ScalarTyp
   return cast;
 }
 
-template <class Fn>
-bool all_tensors(const torch::jit::Stack& args, Fn holds) {
-  for (const auto& value : args) {
-    if (value.isTensor() && !holds(value.toTensor())) {
-      return false;
-    }
-  }
-  return true;
+bool is_plain_float(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble;
 }
 
-template <auto Fn>
-std::optional<PreparedStep> make_arithmetic(const torch::jit::Stack& args, c10::ArrayRef<at::Tensor> outs) {
-  if (outs.size() == 1) {
-    const auto dtype = outs[0].scalar_type();
-    const bool plain = dtype == at::kFloat || dtype == at::kDouble;
-    const auto fits = [dtype](const at::Tensor& t) {
-      return t.unsafeGetTensorImpl()->is_wrapped_number() ? !t.is_complex() : t.scalar_type() == dtype;
-    };
-    if (plain && all_tensors(args, fits)) {
-      return Call<Fn>::make(with_numbers_cast(args, dtype), outs);
-    }
-  }
-  return Call<Fn>::make(args, outs);
+// Whether all tensors have `out`'s dtype, float or double; a Python number counts as having it.
+bool one_float_dtype(const torch::jit::Stack& args, const at::Tensor& out) {
+  return is_plain_float(out) && std::all_of(args.begin(), args.end(), [&out](const c10::IValue& value) {
+           if (!value.isTensor()) {
+             return true;
+           }
+           const auto& tensor = value.toTensor();
+           return tensor.unsafeGetTensorImpl()->is_wrapped_number() ? !tensor.is_complex()
+                                                                    : tensor.scalar_type() == out.scalar_type();
+         });
 }
 
-#define ARITHMETIC(op, overload, ...)                                              \
-  KernelRow {                                                                      \
-    "aten::" #op, overload,                                                        \
-        &make_arithmetic<static_cast<at::Tensor& (*)(at::Tensor&, __VA_ARGS__)>(   \
-            &at::cpu::op##_out)>                                                   \
-  }
+using prepared::Kernel;
+using Iterator = at::TensorIterator;
 
+template <auto& Stub>
+void call_stub(Iterator& operands, const at::Scalar& /*number*/) {
+  Stub(at::kCPU, operands);
+}
+
+void call_add(Iterator& operands, const at::Scalar& alpha) { at::native::add_stub(at::kCPU, operands, alpha); }
+void call_sub(Iterator& operands, const at::Scalar& alpha) { at::native::add_stub(at::kCPU, operands, -alpha); }
+void call_pow(Iterator& operands, const at::Scalar& power) {
+  at::native::pow_tensor_scalar_stub(at::kCPU, operands, power);
+}
+void call_relu(Iterator& operands, const at::Scalar& /*number*/) {
+  at::native::clamp_min_scalar_stub(at::kCPU, operands, 0);
+}
+
+// A binary operator, with or without a number after its two tensors. `Fallback` serves what cannot be prepared.
+template <Kernel Fn, auto Fallback>
+std::optional<PreparedStep> make_binary(const torch::jit::Stack& args, c10::ArrayRef<at::Tensor> outs) {
+  if (outs.size() != 1 || !one_float_dtype(args, outs[0])) {
+    return Call<Fallback>::make(args, outs);
+  }
+  const auto cast = with_numbers_cast(args, outs[0].scalar_type());
+  return prepared::make<Fn>(
+      prepared::Operands<2>(&prepared::binary, outs[0], {cast[0].toTensor(), cast[1].toTensor()}),
+      cast.size() > 2 ? cast[2].toScalar() : at::Scalar());
+}
+
+template <Kernel Fn, auto Fallback>
+std::optional<PreparedStep> make_unary(const torch::jit::Stack& args, c10::ArrayRef<at::Tensor> outs) {
+  if (outs.size() != 1 || !one_float_dtype(args, outs[0])) {
+    return Call<Fallback>::make(args, outs);
+  }
+  return prepared::make<Fn>(prepared::Operands<1>(&prepared::unary, outs[0], {args[0].toTensor()}));
+}
+
+std::optional<PreparedStep> make_pow(const torch::jit::Stack& args, c10::ArrayRef<at::Tensor> outs) {
+  const auto power = args[1].toScalar();
+  // ATen fills for 0 and copies for 1.
+  const bool plain = outs.size() == 1 && one_float_dtype(args, outs[0]) && !power.isComplex() && !power.equal(0.0) &&
+                     !power.equal(1.0) && !power.isBoolean();
+  if (!plain) {
+    return Call<static_cast<at::Tensor& (*)(at::Tensor&, T, S)>(&at::cpu::pow_out)>::make(args, outs);
+  }
+  return prepared::make<&call_pow>(prepared::Operands<1>(&prepared::unary, outs[0], {args[0].toTensor()}), power);
+}
+
+#define TYPED(op, ...) static_cast<at::Tensor& (*)(at::Tensor&, __VA_ARGS__)>(&at::cpu::op##_out)
+#define BINARY(op, overload, kernel, ...) \
+  KernelRow { "aten::" #op, overload, &make_binary<&kernel, TYPED(op, __VA_ARGS__)> }
+#define STUB_BINARY(op, overload, stub) BINARY(op, overload, call_stub<at::native::stub>, T, T)
 #define UNARY(op) AIRGRAPH_OUT(op, "", T)
+#define STUB_UNARY(op) \
+  KernelRow { "aten::" #op, "", &make_unary<&call_stub<at::native::op##_stub>, TYPED(op, T)> }
 
 const KernelRow rows[] = {
-    ARITHMETIC(add, "Tensor", T, T, S),
-    ARITHMETIC(sub, "Tensor", T, T, S),
-    ARITHMETIC(mul, "Tensor", T, T),
-    ARITHMETIC(div, "Tensor", T, T),
-    ARITHMETIC(maximum, "", T, T),
-    ARITHMETIC(minimum, "", T, T),
+    BINARY(add, "Tensor", call_add, T, T, S),
+    BINARY(sub, "Tensor", call_sub, T, T, S),
+    STUB_BINARY(mul, "Tensor", mul_stub),
+    STUB_BINARY(div, "Tensor", div_true_stub),
+    STUB_BINARY(maximum, "", maximum_stub),
+    STUB_BINARY(minimum, "", minimum_stub),
     AIRGRAPH_OUT(remainder, "Tensor", T, T),
     AIRGRAPH_OUT(fmod, "Tensor", T, T),
     AIRGRAPH_OUT(atan2, "", T, T),
     AIRGRAPH_OUT(pow, "Tensor_Tensor", T, T),
-    AIRGRAPH_OUT(pow, "Tensor_Scalar", T, S),
+    {"aten::pow", "Tensor_Scalar", &make_pow},
     AIRGRAPH_OUT(pow, "Scalar", S, T),
     AIRGRAPH_OUT(bitwise_and, "Tensor", T, T),
     AIRGRAPH_OUT(bitwise_or, "Tensor", T, T),
@@ -88,33 +134,33 @@ const KernelRow rows[] = {
     AIRGRAPH_OUT(leaky_relu, "", T, S),
     AIRGRAPH_OUT(softplus, "", T, S, S),
     AIRGRAPH_OUT(hardtanh, "", T, S, S),
-    AIRGRAPH_FN(relu, "", relu_out),
-    UNARY(silu),
-    UNARY(sigmoid),
-    UNARY(tanh),
-    UNARY(exp),
-    UNARY(exp2),
-    UNARY(expm1),
-    UNARY(log),
-    UNARY(log1p),
-    UNARY(log2),
-    UNARY(sqrt),
-    UNARY(rsqrt),
-    UNARY(reciprocal),
-    UNARY(neg),
+    {"aten::relu", "", &make_unary<&call_relu, relu_out>},
+    STUB_UNARY(silu),
+    STUB_UNARY(sigmoid),
+    STUB_UNARY(tanh),
+    STUB_UNARY(exp),
+    STUB_UNARY(exp2),
+    STUB_UNARY(expm1),
+    STUB_UNARY(log),
+    STUB_UNARY(log1p),
+    STUB_UNARY(log2),
+    STUB_UNARY(sqrt),
+    STUB_UNARY(rsqrt),
+    STUB_UNARY(reciprocal),
+    STUB_UNARY(neg),
     UNARY(abs),
     UNARY(sign),
-    UNARY(sin),
-    UNARY(cos),
-    UNARY(tan),
-    UNARY(atan),
-    UNARY(erf),
-    UNARY(erfc),
-    UNARY(floor),
-    UNARY(ceil),
-    UNARY(round),
-    UNARY(trunc),
-    UNARY(mish),
+    STUB_UNARY(sin),
+    STUB_UNARY(cos),
+    STUB_UNARY(tan),
+    STUB_UNARY(atan),
+    STUB_UNARY(erf),
+    STUB_UNARY(erfc),
+    STUB_UNARY(floor),
+    STUB_UNARY(ceil),
+    STUB_UNARY(round),
+    STUB_UNARY(trunc),
+    STUB_UNARY(mish),
     UNARY(hardswish),
     UNARY(hardsigmoid),
     UNARY(bitwise_not),

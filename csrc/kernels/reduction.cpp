@@ -1,6 +1,10 @@
 #include <ATen/CPUFunctions.h>
+#include <ATen/native/BinaryOps.h>
+#include <ATen/native/ReduceOps.h>
+#include <ATen/native/ReduceOpsUtils.h>
 #include <ATen/ops/scalar_tensor.h>
 
+#include "prepared.h"
 #include "table.h"
 #include "typed.h"
 
@@ -10,32 +14,47 @@ namespace {
 using namespace typed;
 
 struct MeanCtx final : Step {
-  at::Tensor out, self, divisor;
-  Held<OInts> dims;
-  bool keepdim;
-  MeanCtx(const torch::jit::Stack& args, const at::Tensor& slot)
-      : out(slot), self(args[0].toTensor()), dims(args[1]), keepdim(args[2].toBool()) {
-    divisor = at::scalar_tensor(static_cast<double>(self.numel()) / static_cast<double>(out.numel()),
-                                out.options());
-  }
+  prepared::Operands<1> sum;
+  prepared::Operands<2> division;
+  MeanCtx(const at::Tensor& out, const at::Tensor& kept, const at::Tensor& self, const at::Tensor& count)
+      : sum(&prepared::reduction, kept, {self}), division(&prepared::binary, out, {out, count}) {}
 };
 
 void run_mean(Step* step) {
   auto& ctx = *static_cast<MeanCtx*>(step);
-  at::cpu::sum_out(ctx.out, ctx.self, ctx.dims.get(), ctx.keepdim, std::nullopt);
-  at::cpu::div_(ctx.out, ctx.divisor);
+  at::native::sum_stub(at::kCPU, ctx.sum.iterator());
+  at::native::div_true_stub(at::kCPU, ctx.division.iterator());
+}
+
+// `out` with the reduced dimensions of `self` kept, of size 1 and stride 0 as ATen's reductions have them.
+at::Tensor with_kept_dims(const at::Tensor& out, const at::Tensor& self, at::OptionalIntArrayRef dims, bool keepdim) {
+  const auto reduced = at::native::make_dim_mask(dims, self.dim());
+  at::DimVector sizes;
+  at::DimVector strides;
+  int64_t position = 0;
+  for (int64_t dim = 0; dim < self.dim(); ++dim) {
+    sizes.push_back(reduced[dim] ? 1 : out.size(position));
+    strides.push_back(reduced[dim] ? 0 : out.stride(position));
+    position += keepdim || !reduced[dim] ? 1 : 0;
+  }
+  return out.as_strided(sizes, strides);
 }
 
 // ATen's mean on CPU is a sum and a division too, but both through the dispatcher.
 std::optional<PreparedStep> make_mean(const torch::jit::Stack& args, c10::ArrayRef<at::Tensor> outs) {
-  const auto dtype = args[0].toTensor().scalar_type();
-  const bool plain = (dtype == at::kFloat || dtype == at::kDouble) && outs[0].scalar_type() == dtype &&
-                     args[0].toTensor().numel() != 0 && outs[0].numel() != 0;
+  const auto& self = args[0].toTensor();
+  const auto& out = outs[0];
+  const auto dtype = self.scalar_type();
+  const bool plain =
+      (dtype == at::kFloat || dtype == at::kDouble) && out.scalar_type() == dtype && self.numel() != 0 && self.dim() > 0;
   if (!plain) {
-    return Call<static_cast<at::Tensor& (*)(at::Tensor&, T, OInts, B, Dtype)>(&at::cpu::mean_out)>::make(
-        args, outs);
+    return Call<static_cast<at::Tensor& (*)(at::Tensor&, T, OInts, B, Dtype)>(&at::cpu::mean_out)>::make(args, outs);
   }
-  return PreparedStep{&run_mean, std::make_unique<MeanCtx>(args, outs[0])};
+  const Held<OInts> dims(args[1]);
+  const auto kept = with_kept_dims(out, self, dims.get(), args[2].toBool());
+  const auto count =
+      at::scalar_tensor(static_cast<double>(self.numel()) / static_cast<double>(out.numel()), out.options());
+  return PreparedStep{&run_mean, std::make_unique<MeanCtx>(out, kept, self, count), Tier::prepared};
 }
 
 const KernelRow rows[] = {

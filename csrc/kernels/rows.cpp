@@ -110,7 +110,7 @@ std::optional<PreparedStep> make_cat(const torch::jit::Stack& args, c10::ArrayRe
     ctx->sources.push_back(tensor);
     position += tensor.size(dim);
   }
-  return PreparedStep{&run_cat, std::move(ctx)};
+  return PreparedStep{&run_cat, std::move(ctx), Tier::prepared};
 }
 
 struct IndexCopyCtx final : Step {
@@ -164,7 +164,7 @@ std::optional<PreparedStep> make_index_copy(const torch::jit::Stack& args, c10::
   ctx->limit = self.size(dim);
   ctx->self_stride = self.stride(dim) * itemsize;
   ctx->source_stride = source.stride(dim) * itemsize;
-  return PreparedStep{&run_index_copy, std::move(ctx)};
+  return PreparedStep{&run_index_copy, std::move(ctx), Tier::prepared};
 }
 
 const KernelRow rows[] = {
