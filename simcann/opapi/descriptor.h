@@ -1,0 +1,58 @@
+// What the opaque pointers of an aclnn call point to.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace simcann::opapi {
+
+// A tensor as aclCreateTensor was told: a strided view of device storage. Sizes, strides and the offset count elements.
+struct TensorRecord {
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+  int64_t offset;
+  at::ScalarType dtype;
+  void* storage;
+  std::vector<int64_t> storage_sizes;
+  int format;
+};
+
+// aclDataType <-> at::ScalarType; nullopt where the other side has no such type.
+std::optional<at::ScalarType> scalar_type(int acl_data_type);
+std::optional<int> acl_data_type(at::ScalarType type);
+
+}  // namespace simcann::opapi
+
+// Descriptors die right after the launch, before the kernel runs: kernels share the record.
+struct aclTensor {
+  std::shared_ptr<simcann::opapi::TensorRecord> record;
+};
+
+struct aclScalar {
+  at::Scalar value;
+};
+
+struct aclIntArray {
+  std::vector<int64_t> values;
+};
+
+struct aclFloatArray {
+  std::vector<float> values;
+};
+
+struct aclBoolArray {
+  std::vector<uint8_t> values;
+};
+
+// A list owns its elements.
+struct aclTensorList {
+  std::vector<const aclTensor*> elements;
+};
+
+struct aclScalarList {
+  std::vector<const aclScalar*> elements;
+};

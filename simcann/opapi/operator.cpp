@@ -1,0 +1,109 @@
+// Runs prepared operators on the simulated device and counts their calls.
+#include "operator.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+
+#include <algorithm>
+
+extern "C" simcann::Status aclrtSynchronizeStream(void* stream);
+
+namespace simcann::opapi {
+namespace {
+
+std::vector<Operator*>& operators() {
+  static std::vector<Operator*> all;
+  return all;
+}
+
+// A kernel runs on one thread: streams are the simulated device's only parallelism.
+void run(const std::function<void()>& kernel) {
+  at::AutoDispatchBelowADInplaceOrView no_autograd;
+  c10::ParallelGuard one_thread(true);
+  kernel();
+}
+
+}  // namespace
+
+Operator::Operator(const char* name) : name_(name) { operators().push_back(this); }
+
+Tensor view_of(const TensorRecord& record) {
+  const auto options = at::TensorOptions().dtype(record.dtype);
+  const auto numel = c10::multiply_integers(record.sizes);
+  if (numel == 0) {
+    return at::empty(record.sizes, options);
+  }
+  auto* storage = static_cast<char*>(host_view(record.storage));
+  TORCH_CHECK(storage != nullptr, "an argument of shape ", at::IntArrayRef(record.sizes), " is at ", record.storage,
+              ", which is not device memory");
+  const auto offset_bytes = record.offset * static_cast<int64_t>(c10::elementSize(record.dtype));
+  return at::from_blob(storage + offset_bytes, record.sizes, record.strides, options);
+}
+
+Parameter<const TensorList&>::Saved Parameter<const TensorList&>::save(C list) {
+  Saved records;
+  if (list != nullptr) {
+    for (const auto* tensor : list->elements) {
+      records.push_back(Parameter<const Tensor&>::save(tensor));
+    }
+  }
+  return records;
+}
+
+TensorList Parameter<const TensorList&>::load(const Saved& records) {
+  TensorList tensors;
+  for (const auto& record : records) {
+    tensors.push_back(Parameter<const Tensor&>::load(record));
+  }
+  return tensors;
+}
+
+Scalars Parameter<const Scalars&>::save(C list) {
+  Scalars values;
+  if (list != nullptr) {
+    for (const auto* scalar : list->elements) {
+      values.push_back(scalar->value);
+    }
+  }
+  return values;
+}
+
+void store(const Tensor& out, const Tensor& result) {
+  TORCH_CHECK(out.sizes() == result.sizes(), "the output has shape ", out.sizes(), ", the result ", result.sizes());
+  out.copy_(result);
+}
+
+void Resizable::store(const Tensor& result) {
+  TORCH_CHECK(result.numel() <= data.numel(), "the output has room for ", data.numel(), " elements, the result has ",
+              result.numel());
+  if (result.numel() > 0) {
+    data.as_strided(result.sizes(), result.contiguous().strides()).copy_(result);
+  }
+  record->sizes = result.sizes().vec();
+}
+
+Status execute(aclOpExecutor* executor, void* stream) {
+  if (executor == nullptr) {
+    return fail(PARAM_NULLPTR, "simcann: an operator was launched without its executor");
+  }
+  const std::unique_ptr<aclOpExecutor> owned(executor);
+  owned->op.count_call();
+  std::function<void()> kernel;
+  if (owned->kernel) {
+    kernel = [kernel = std::move(owned->kernel)] { run(kernel); };
+  }
+  const auto status = launch(stream, owned->op.name(), std::move(kernel));
+  return status == SUCCESS && owned->waits ? aclrtSynchronizeStream(stream) : status;
+}
+
+}  // namespace simcann::opapi
+
+// For tests: write up to `capacity` operators' names and numbers of calls, and return how many there are.
+extern "C" SIMCANN_EXPORT uint64_t simcann_operator_calls(const char** names, uint64_t* calls, uint64_t capacity) {
+  const auto& all = simcann::opapi::operators();
+  for (uint64_t i = 0; i < std::min<uint64_t>(capacity, all.size()); ++i) {
+    names[i] = all[i]->name();
+    calls[i] = all[i]->calls();
+  }
+  return all.size();
+}

@@ -1,0 +1,13 @@
+// The aclnn status codes that this library returns.
+#pragma once
+
+#include "../src/device.h"
+
+namespace simcann::opapi {
+
+constexpr Status SUCCESS = 0;
+constexpr Status PARAM_NULLPTR = 161001;
+constexpr Status PARAM_INVALID = 161002;
+constexpr Status INNER_ERROR = 561103;
+
+}  // namespace simcann::opapi
