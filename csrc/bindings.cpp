@@ -5,6 +5,7 @@
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/extension.h>
 
+#include "engine/device_launch.h"
 #include "engine/launch.h"
 #include "engine/tape.h"
 #include "kernels/table.h"
@@ -110,15 +111,31 @@ std::vector<at::Tensor> tensors_of(const py::list& args) {
 }
 
 // None, or ("moved" | "mismatched", input index).
-py::object check(const Launch& launch, const py::list& args) {
+template <class AnyLaunch>
+py::object check(const AnyLaunch& launch, const py::list& args) {
   const auto tensors = tensors_of(args);
-  if (const auto index = launch.moved(tensors)) {
+  if (const auto index = launch.inputs.moved(tensors)) {
     return py::make_tuple("moved", *index);
   }
-  if (const auto index = launch.mismatched(tensors)) {
+  if (const auto index = launch.inputs.mismatched(tensors)) {
     return py::make_tuple("mismatched", *index);
   }
   return py::none();
+}
+
+template <class AnyLaunch>
+void def_inputs(py::class_<AnyLaunch>& launch) {
+  launch
+      .def("add_fixed_input",
+           [](AnyLaunch& self, size_t index, uintptr_t address) {
+             // NOLINTNEXTLINE(performance-no-int-to-ptr)
+             self.inputs.add(FixedInput{index, reinterpret_cast<const void*>(address)});
+           })
+      .def("add_copied_input",
+           [](AnyLaunch& self, size_t index, at::Tensor buffer) {
+             self.inputs.add(CopiedInput{index, std::move(buffer)});
+           })
+      .def("check", &check<AnyLaunch>);
 }
 
 std::vector<at::Tensor> run(Launch& launch, const py::list& args) {
@@ -155,15 +172,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .value("error", LiveOutputs::error)
       .value("overwrite", LiveOutputs::overwrite);
 
-  py::class_<Launch>(m, "Launch")
+  py::class_<Launch> launch(m, "Launch");
+  launch
       .def(py::init<std::shared_ptr<Tape>, LiveOutputs>())
-      .def("add_fixed_input",
-           [](Launch& launch, size_t index, uintptr_t address) {
-             // NOLINTNEXTLINE(performance-no-int-to-ptr)
-             launch.add_fixed_input({index, reinterpret_cast<const void*>(address)});
-           })
-      .def("add_copied_input", [](Launch& launch, size_t index,
-                                  at::Tensor buffer) { launch.add_copied_input({index, std::move(buffer)}); })
       .def("add_output_storage", &Launch::add_output_storage)
       .def("add_output",
            [](Launch& launch, size_t storage, const py::object& dtype, std::vector<int64_t> sizes,
@@ -173,8 +184,17 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
            })
       .def("held_outputs", &Launch::held_outputs)
       .def("output_nbytes", &Launch::output_nbytes)
-      .def("check", &check)
       .def("run", &run);
+  def_inputs(launch);
+
+  py::class_<DeviceLaunch> device_launch(m, "DeviceLaunch");
+  device_launch.def(py::init<>())
+      .def("add_output", &DeviceLaunch::add_output)
+      .def("copy_inputs", [](const DeviceLaunch& self, const py::list& args) { self.copy_inputs(tensors_of(args)); })
+      .def("outputs", &DeviceLaunch::outputs)
+      .def("held_outputs", &DeviceLaunch::held_outputs)
+      .def("give_away", &DeviceLaunch::give_away);
+  def_inputs(device_launch);
 
   m.def("unallocated", [](const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
                           const py::object& dtype) {

@@ -40,8 +40,6 @@ void copy_input(const at::Tensor& buffer, const at::Tensor& arg) {
 
 }  // namespace
 
-void Launch::add_copied_input(CopiedInput input) { copied_.push_back(std::move(input)); }
-
 bool Launch::OutputStorage::held() const {
   // Memory that the caller resized or freed through its storage is not ours to write either.
   return caller.use_count() > 1 || caller.data() != tape.data() || caller.nbytes() != nbytes;
@@ -60,26 +58,6 @@ size_t Launch::add_output_storage(const at::Tensor& slot) {
   made.renew();
   storages_.push_back(std::move(made));
   return storages_.size() - 1;
-}
-
-std::optional<size_t> Launch::moved(c10::ArrayRef<at::Tensor> args) const {
-  for (const auto& input : fixed_) {
-    if (args[input.index].const_data_ptr() != input.address) {
-      return input.index;
-    }
-  }
-  return std::nullopt;
-}
-
-std::optional<size_t> Launch::mismatched(c10::ArrayRef<at::Tensor> args) const {
-  for (const auto& input : copied_) {
-    const auto& arg = args[input.index];
-    if (arg.sizes() != input.buffer.sizes() || arg.scalar_type() != input.buffer.scalar_type() ||
-        !arg.is_cpu()) {
-      return input.index;
-    }
-  }
-  return std::nullopt;
 }
 
 size_t Launch::held_outputs() const {
@@ -108,7 +86,7 @@ std::vector<at::Tensor> Launch::run(c10::ArrayRef<at::Tensor> args) {
   }
   {
     const at::AutoDispatchBelowADInplaceOrView guard;
-    for (const auto& input : copied_) {
+    for (const auto& input : inputs.copied()) {
       copy_input(input.buffer, args[input.index]);
     }
   }

@@ -3,24 +3,12 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <optional>
 #include <vector>
 
+#include "inputs.h"
 #include "tape.h"
 
 namespace airgraph {
-
-// Used in place: the capture holds its address, not the tensor.
-struct FixedInput {
-  size_t index;
-  const void* address;
-};
-
-// Copied into `buffer`, which the graph owns, before each replay.
-struct CopiedInput {
-  size_t index;
-  at::Tensor buffer;
-};
 
 // A result over memory that the caller shares with the graph until the caller drops it.
 struct OwnedOutput {
@@ -40,22 +28,17 @@ class Launch {
  public:
   Launch(std::shared_ptr<Tape> tape, LiveOutputs policy) : tape_(std::move(tape)), policy_(policy) {}
 
-  void add_fixed_input(FixedInput input) { fixed_.push_back(input); }
-  void add_copied_input(CopiedInput input);
+  Inputs inputs;
+
   // `slot` is any tensor over the storage that the tape writes; its storage is pointed at new memory
   // whenever the caller still holds the old.
   size_t add_output_storage(const at::Tensor& slot);
   void add_output(OwnedOutput output) { outputs_.push_back(std::move(output)); }
 
-  // The index of the first fixed input that is not where it was captured.
-  std::optional<size_t> moved(c10::ArrayRef<at::Tensor> args) const;
-  // The index of the first copied input whose shape, dtype or device differs from the capture's.
-  std::optional<size_t> mismatched(c10::ArrayRef<at::Tensor> args) const;
-
   // How many output storages the caller still holds.
   size_t held_outputs() const;
 
-  // Copies inputs, replays, returns fresh tensors over the outputs. Call after moved() and mismatched().
+  // Copies inputs, replays, returns fresh tensors over the outputs. Call after the check of `inputs`.
   std::vector<at::Tensor> run(c10::ArrayRef<at::Tensor> args);
 
   LiveOutputs policy() const { return policy_; }
@@ -72,8 +55,6 @@ class Launch {
 
   std::shared_ptr<Tape> tape_;
   LiveOutputs policy_;
-  std::vector<FixedInput> fixed_;
-  std::vector<CopiedInput> copied_;
   std::vector<OutputStorage> storages_;
   std::vector<OwnedOutput> outputs_;
 };

@@ -16,7 +16,6 @@ from airgraph.errors import OptionError, UnsupportedGraph
 from airgraph.options import Options
 from airgraph.passes.pipeline import run_passes
 from airgraph.program import lowering
-from airgraph.program.inputs import InputPlan
 from airgraph.program.program import CaptureProgram
 from airgraph.runtime.registry import runtime_for
 
@@ -59,10 +58,9 @@ def _compile(gm: GraphModule, example_inputs: Sequence[Any], options: Options) -
     def compile_inference(lowered: GraphModule, inputs: Sequence[Any]) -> Any:
         plans = lowering.input_plans(lowered, sources)
         ledger.count_changes(run_passes(lowered, options))
-        device_type = _device_type(lowered, plans)
-        program = CaptureProgram.build(ledger.next_name(), lowered, plans, device_type)
+        program = CaptureProgram.build(ledger.next_name(), lowered, plans, _device(lowered))
         try:
-            runtime = runtime_for(device_type)
+            runtime = runtime_for(program.device.type)
         except UnsupportedGraph as error:
             return _uncaptured(lowered, program.name, str(error))
         return GraphedCallable(program, runtime, options)
@@ -88,10 +86,10 @@ def _uncaptured(gm: GraphModule, name: str, reason: str, *, warn: bool = True) -
     return make_boxed_func(run)
 
 
-def _device_type(gm: GraphModule, plans: Sequence[InputPlan]) -> str:
+def _device(gm: GraphModule) -> torch.device:
     """The first device that a tensor of the graph lies on; a graph on several is refused later, by name."""
     for node in gm.graph.nodes:
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor):
-            return value.device.type
-    return "cpu"
+            return value.device
+    return torch.device("cpu")

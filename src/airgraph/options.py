@@ -63,8 +63,8 @@ class Options:
     force_recapture: bool = _option(False, "capture at every call")
     capture_error_mode: str = _option(
         "global",
-        "which unsafe calls during a capture are errors (of CPU graphs by hand: an argument of capture_begin)",
-        available=False,
+        "which calls that a capture on an accelerator does not allow are errors: those of all threads, of the "
+        "capturing thread, or none; on CPU nothing is forbidden",
         choices=("global", "thread_local", "relaxed"),
     )
     stream_check: str = _option(

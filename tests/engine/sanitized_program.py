@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import airgraph
-from airgraph.memory.pool import MemoryPool
+from airgraph.memory.pool import ArenaPool
 from airgraph.options import Options
 from airgraph.program.inputs import InputPlan, InputRole
 from airgraph.program.program import CaptureProgram
@@ -54,9 +54,9 @@ def held_outputs_and_threads() -> None:
     example = torch.randn(4, 4)
     x.meta["val"] = w.meta["val"] = y.meta["val"] = z.meta["val"] = example
     plans = (InputPlan(0, InputRole.USER, "x"), InputPlan(1, InputRole.STATIC, "w"))
-    program = CaptureProgram.build("sanitized", torch.fx.GraphModule({}, graph), plans, "cpu")
+    program = CaptureProgram.build("sanitized", torch.fx.GraphModule({}, graph), plans, torch.device("cpu"))
     weight = torch.eye(4)
-    device_graph = CpuRuntime().record(program, [example, weight], MemoryPool(), Options())
+    device_graph = CpuRuntime().record(program, [example, weight], ArenaPool(), Options())
     lock = threading.Lock()
 
     def work(seed: int) -> None:

@@ -72,7 +72,7 @@ class GraphedCallable:
             self._run_eagerly_from_now("force_eager is set", warn=False)
             return
         try:
-            check_capturable(program.gm, program.device_type)
+            check_capturable(program.gm, program.device)
         except UnsupportedGraph as obstacle:
             self._run_eagerly_from_now(str(obstacle), obstacle=obstacle)
 
@@ -169,7 +169,7 @@ class GraphedCallable:
             self._limit_reached = True
             self._run_eagerly_from_now(f"capture_limit={self._options.capture_limit} is reached; last reason: {reason}")
             return None
-        pool = self._runtime.open_pool()
+        pool = self._runtime.open_pool(self._program.device)
         start = time.perf_counter()
         try:
             device_graph = self._runtime.record(self._program, args, pool, self._options)

@@ -70,7 +70,7 @@ def explain() -> Report:
     records = list(ledger.records)
     graphs = tuple({name: getattr(record, name) for name in _ROW} for record in records)
     pools = tuple(
-        {"id": pool.id, "device": pool.device_type, "nbytes": pool.nbytes, "graphs": pool.graphs}
+        {"id": pool.id, "device": str(pool.device), "nbytes": pool.nbytes, "graphs": pool.graphs}
         for pool in sorted(ledger.pools, key=lambda pool: pool.id)
         if pool.graphs
     )

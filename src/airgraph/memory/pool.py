@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import weakref
+from abc import ABC, abstractmethod
 
 import torch
 
 from airgraph.memory.plan import ALIGNMENT
 
-__all__ = ["Arena", "MemoryPool"]
+__all__ = ["Arena", "ArenaPool", "MemoryPool"]
 
 _ids = itertools.count(1)
 
@@ -28,15 +29,44 @@ class Arena:
         return (self.memory.data_ptr() + ALIGNMENT - 1) & -ALIGNMENT
 
 
-class MemoryPool:
-    """An owned handle to the arenas of the graphs captured into it.
+class MemoryPool(ABC):
+    """An owned handle to memory that captured graphs share.
 
-    Every graph has an arena of its own for now; a pool knows them for its figures, and does not keep them alive.
+    id: unique in the process. A closed pool takes no new graph; its memory goes with the last of its graphs.
     """
 
-    def __init__(self, device_type: str = "cpu") -> None:
+    def __init__(self, device: torch.device) -> None:
         self.id = next(_ids)
-        self.device_type = device_type
+        self.device = device
+        self.closed = False
+
+    @property
+    def device_type(self) -> str:
+        return self.device.type
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes that the pool holds now."""
+
+    @property
+    @abstractmethod
+    def graphs(self) -> int:
+        """How many graphs live in the pool."""
+
+    def close(self) -> None:
+        self.closed = True
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        return f"{name}(id={self.id}, device={str(self.device)!r}, nbytes={self.nbytes}, graphs={self.graphs})"
+
+
+class ArenaPool(MemoryPool):
+    """CPU memory. Every graph has an arena of its own for now; the pool does not keep them alive."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.device("cpu"))
         self._arenas: weakref.WeakSet[Arena] = weakref.WeakSet()
 
     def open_arena(self, nbytes: int) -> Arena:
@@ -54,6 +84,3 @@ class MemoryPool:
     def graphs(self) -> int:
         """How many arenas are alive: one a graph."""
         return len(self._arenas)
-
-    def __repr__(self) -> str:
-        return f"MemoryPool(id={self.id}, device={self.device_type!r}, nbytes={self.nbytes}, graphs={self.graphs})"

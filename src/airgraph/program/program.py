@@ -14,7 +14,7 @@ __all__ = ["CaptureProgram"]
 
 @dataclass(frozen=True, slots=True)
 class CaptureProgram:
-    """name: unique in the process, as reports show it. device_type: "cpu", "cuda", ...
+    """name: unique in the process, as reports show it. device: where all its tensors lie.
 
     input_views: for each output that is an input or a chain of views of one: the index of that input.
     """
@@ -22,12 +22,12 @@ class CaptureProgram:
     name: str
     gm: GraphModule
     inputs: tuple[InputPlan, ...]
-    device_type: str
+    device: torch.device
     input_views: dict[int, int]
 
     @classmethod
-    def build(cls, name: str, gm: GraphModule, inputs: tuple[InputPlan, ...], device_type: str) -> CaptureProgram:
-        return cls(name, gm, inputs, device_type, _outputs_that_view_inputs(gm))
+    def build(cls, name: str, gm: GraphModule, inputs: tuple[InputPlan, ...], device: torch.device) -> CaptureProgram:
+        return cls(name, gm, inputs, device, _outputs_that_view_inputs(gm))
 
     def in_place(self, *, frozen_parameter: bool = False) -> tuple[InputPlan, ...]:
         """The inputs whose addresses the graph depends on."""

@@ -31,16 +31,16 @@ def capture_obstacle(op: torch._ops.OpOverload) -> str | None:
     return None
 
 
-def check_capturable(gm: GraphModule, device_type: str) -> None:
-    """Raises UnsupportedGraph for the first node that cannot be captured on a device of this type."""
+def check_capturable(gm: GraphModule, device: torch.device) -> None:
+    """Raises UnsupportedGraph for the first node that cannot be captured on this device."""
     for node in gm.graph.nodes:
-        reason = _node_obstacle(node, device_type)
+        reason = _node_obstacle(node, device)
         if reason is not None:
             operator = node.target.name() if isinstance(node.target, torch._ops.OpOverload) else str(node.target)
             raise UnsupportedGraph(reason, operator=operator, source=source_lines.of_node(node))
 
 
-def _node_obstacle(node: Node, device_type: str) -> str | None:
+def _node_obstacle(node: Node, device: torch.device) -> str | None:
     if node.op == "call_function":
         if isinstance(node.target, torch._ops.HigherOrderOperator):
             return "higher-order operators are not captured"
@@ -53,8 +53,8 @@ def _node_obstacle(node: Node, device_type: str) -> str | None:
     for tensor in _tensors(node.meta.get("val")):
         if free_unbacked_symbols(tensor):
             return "the shape of its result depends on data"
-        if tensor.device.type != device_type:
-            return f"a tensor lies on {tensor.device}, the graph on {device_type}"
+        if tensor.device != device:
+            return f"a tensor lies on {tensor.device}, the graph on {device}"
         if is_traceable_wrapper_subclass(tensor):
             return f"a tensor is of the subclass {type(tensor).__name__}"
         if tensor.layout is not torch.strided:

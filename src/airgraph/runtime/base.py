@@ -2,13 +2,57 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol
+
+import torch
 
 from airgraph.memory.pool import MemoryPool
 from airgraph.options import Options
 from airgraph.program.program import CaptureProgram
 
-__all__ = ["DeviceGraph", "DeviceRuntime"]
+__all__ = ["Capabilities", "DeviceEvent", "DeviceGraph", "DeviceMemory", "DeviceRuntime", "DeviceStream"]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What graphs of a device can do.
+
+    external_events: an event recorded in a graph can be waited for outside, and the other way round.
+    rng_in_graphs: random operators draw fresh numbers at each replay. stream_priorities: they have an effect.
+    max_streams: how many streams may exist at once; None: no limit is known.
+    """
+
+    external_events: bool
+    rng_in_graphs: bool
+    stream_priorities: bool
+    max_streams: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """Bytes of a device, of all its processes together."""
+
+    free_nbytes: int
+    total_nbytes: int
+
+
+class DeviceStream(Protocol):
+    """A queue of work, as torch.cuda.Stream."""
+
+    def synchronize(self) -> None: ...
+
+    def wait_event(self, event: Any) -> None: ...
+
+
+class DeviceEvent(Protocol):
+    """A point in a stream's order, as torch.cuda.Event."""
+
+    def record(self, stream: Any = None) -> None: ...
+
+    def wait(self, stream: Any = None) -> None: ...
+
+    def synchronize(self) -> None: ...
 
 
 class DeviceGraph(Protocol):
@@ -32,7 +76,7 @@ class DeviceGraph(Protocol):
         ...
 
     def run(self, args: list[Any]) -> list[Any]:
-        """Copy inputs, replay once, return the program's outputs. Raises ReplayError."""
+        """Copy inputs, replay once on the current stream, return the program's outputs. Raises ReplayError."""
         ...
 
     def replay(self) -> None:
@@ -41,14 +85,36 @@ class DeviceGraph(Protocol):
 
 
 class DeviceRuntime(Protocol):
-    """A device that graphs can be recorded for."""
+    """A device that graphs can be recorded for. One object serves all devices of its type and any thread.
+
+    `device` is a torch.device of this type; None: the current one.
+    """
 
     device_type: str
+    capabilities: Capabilities
 
-    def open_pool(self) -> MemoryPool: ...
-
-    def record(self, program: CaptureProgram, args: list[Any], pool: MemoryPool, options: Options) -> DeviceGraph:
-        """Record the program for these arguments without executing it. Raises UnsupportedGraph."""
+    def open_pool(self, device: torch.device | None = None) -> MemoryPool:
+        """A new, empty pool. `close()` it when no more graphs are to be recorded into it."""
         ...
 
-    def synchronize(self) -> None: ...
+    def record(self, program: CaptureProgram, args: list[Any], pool: Any, options: Options) -> DeviceGraph:
+        """Record the program for these arguments, into a pool that this runtime opened.
+
+        Whatever it runs to do so, the arguments and torch's generators are as before. Raises UnsupportedGraph, after
+        which device and pool are usable as before.
+        """
+        ...
+
+    def stream(self, tag: str, priority: int = 0) -> DeviceStream:
+        """The stream of this name, made at its first use with this priority (lower is more urgent)."""
+        ...
+
+    def event(self, tag: str) -> DeviceEvent:
+        """The event of this name, made at its first use."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait for all work of the current device."""
+        ...
+
+    def memory(self, device: torch.device | None = None) -> DeviceMemory: ...

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from airgraph.errors import UnsupportedGraph
+import threading
+from collections.abc import Callable
+from importlib.metadata import entry_points
+
+from airgraph.errors import InternalError, UnsupportedGraph
 from airgraph.runtime.base import DeviceRuntime
 
-__all__ = ["device_types", "runtime_for"]
+__all__ = ["ENTRY_POINT_GROUP", "device_types", "runtime_for"]
+
+# A third party serves a device of its own by an entry point: name = the device type, value = a callable without
+# arguments that returns a DeviceRuntime, or raises UnsupportedGraph where the device is missing.
+ENTRY_POINT_GROUP = "airgraph.devices"
 
 
 def _cpu() -> DeviceRuntime:
@@ -14,18 +22,51 @@ def _cpu() -> DeviceRuntime:
     return CpuRuntime()
 
 
-_FACTORIES = {"cpu": _cpu}
-_OPENED: dict[str, DeviceRuntime] = {}
+def _cuda() -> DeviceRuntime:
+    from airgraph.runtime.cuda import CudaRuntime
+
+    return CudaRuntime()
+
+
+def _npu() -> DeviceRuntime:
+    from airgraph.runtime.npu import NpuRuntime
+
+    return NpuRuntime()
+
+
+_BUILT_IN: dict[str, Callable[[], DeviceRuntime]] = {"cpu": _cpu, "cuda": _cuda, "npu": _npu}
+_opened: dict[str, DeviceRuntime] = {}
+_lock = threading.Lock()
 
 
 def device_types() -> tuple[str, ...]:
-    return tuple(_FACTORIES)
+    """Every device type that a runtime is known for, whether or not such a device is here."""
+    others = sorted({found.name for found in entry_points(group=ENTRY_POINT_GROUP)} - set(_BUILT_IN))
+    return (*_BUILT_IN, *others)
 
 
 def runtime_for(device_type: str) -> DeviceRuntime:
-    """The runtime of a device type, opened at its first use. Raises UnsupportedGraph if there is none."""
-    if device_type not in _FACTORIES:
-        raise UnsupportedGraph(f"no runtime for device {device_type!r}; known: {', '.join(_FACTORIES)}")
-    if device_type not in _OPENED:
-        _OPENED[device_type] = _FACTORIES[device_type]()
-    return _OPENED[device_type]
+    """The runtime of a device type, opened at its first use.
+
+    Raises UnsupportedGraph if there is none or its device is missing.
+    """
+    with _lock:
+        if device_type not in _opened:
+            _opened[device_type] = _open(device_type)
+        return _opened[device_type]
+
+
+def _open(device_type: str) -> DeviceRuntime:
+    if device_type in _BUILT_IN:
+        return _BUILT_IN[device_type]()
+    for found in entry_points(group=ENTRY_POINT_GROUP, name=device_type):
+        try:
+            runtime = found.load()()
+        except UnsupportedGraph:
+            raise
+        except Exception as error:
+            raise UnsupportedGraph(f"the runtime {found.value} for device {device_type!r} failed: {error}") from error
+        if runtime.device_type != device_type:
+            raise InternalError(f"{found.value} serves {runtime.device_type!r}, not {device_type!r}")
+        return runtime
+    raise UnsupportedGraph(f"no runtime for device {device_type!r}; known: {', '.join(device_types())}")

@@ -11,7 +11,7 @@ import torch
 
 from airgraph.errors import InternalError, UnsupportedGraph
 from airgraph.memory.plan import Lifetime, Plan, assign_offsets
-from airgraph.memory.pool import Arena, MemoryPool
+from airgraph.memory.pool import Arena, ArenaPool
 from airgraph.runtime.cpu.engine import engine
 from airgraph.runtime.cpu.out_variants import out_overload
 from airgraph.runtime.cpu.tape import BufferKind, Call, Recording, TensorRef
@@ -57,7 +57,7 @@ def lifetimes(recording: Recording, placed: Mapping[int, int]) -> dict[int, Life
     return found
 
 
-def assemble(recording: Recording, placed: Mapping[int, int], pool: MemoryPool) -> Assembled:
+def assemble(recording: Recording, placed: Mapping[int, int], pool: ArenaPool) -> Assembled:
     """Plan the arena and prepare a tape.
 
     placed: for buffers that outlive the calls, such as outputs, the address of their memory (kept alive by the caller).

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from airgraph.errors import CaptureError, ReplayError, UnsupportedGraph
-from airgraph.memory.pool import MemoryPool
+from airgraph.memory.pool import ArenaPool
 from airgraph.program import source_lines
 from airgraph.runtime.cpu import captures
 from airgraph.runtime.cpu.assemble import Assembled, assemble
@@ -32,9 +32,9 @@ from airgraph.runtime.cpu.tape import BufferKind, Recording
 __all__ = ["CPUGraph", "graph", "graph_pool_handle"]
 
 
-def graph_pool_handle() -> MemoryPool:
+def graph_pool_handle() -> ArenaPool:
     """A new pool that graphs can be captured into."""
-    return MemoryPool("cpu")
+    return ArenaPool()
 
 
 class _State(enum.Enum):
@@ -49,7 +49,7 @@ class CPUGraph:
     def __init__(self) -> None:
         self._state = _State.EMPTY
         self._session: _Session | None = None
-        self._pool: MemoryPool | None = None
+        self._pool: ArenaPool | None = None
         self._recording: Recording | None = None
         self._assembled: Assembled | None = None
         self._alive: list[Any] = []
@@ -57,7 +57,7 @@ class CPUGraph:
         self._owner: int | None = None
         self._abandoned: weakref.finalize[Any, Any] | None = None
 
-    def capture_begin(self, pool: MemoryPool | None = None, capture_error_mode: str = "global") -> None:
+    def capture_begin(self, pool: ArenaPool | None = None, capture_error_mode: str = "global") -> None:
         """Start recording this thread's ATen calls on the current stream.
 
         pool: from `graph_pool_handle()` or another graph's `pool()`. capture_error_mode: as for torch.cuda.
@@ -69,14 +69,14 @@ class CPUGraph:
             raise CaptureError("this graph holds a capture already. Call reset() first, or use another CPUGraph.")
         if captures.current() is not None:
             raise CaptureError("captures do not nest: this thread is capturing into another graph.")
-        if pool is not None and not isinstance(pool, MemoryPool):
+        if pool is not None and not isinstance(pool, ArenaPool):
             raise CaptureError(f"pool: expected a handle from graph_pool_handle(), got {type(pool).__name__}.")
         if pool is not None and pool.device_type != "cpu":
             raise CaptureError(f"pool: expected a pool of cpu, got one of {pool.device_type}.")
         if capture_error_mode not in captures.CAPTURE_ERROR_MODES:
             allowed = ", ".join(map(repr, captures.CAPTURE_ERROR_MODES))
             raise CaptureError(f"capture_error_mode: expected one of {allowed}, got {capture_error_mode!r}.")
-        self._pool = pool if pool is not None else MemoryPool("cpu")
+        self._pool = pool if pool is not None else ArenaPool()
         self._session = _Session(capture_error_mode)
         self._session.enter()
         self._state = _State.CAPTURING
@@ -135,7 +135,7 @@ class CPUGraph:
         if self._owner == threading.get_ident():
             raise ReplayError(f"{call} of a CPUGraph was called by an operator of its own replay. Use another graph.")
 
-    def pool(self) -> MemoryPool:
+    def pool(self) -> ArenaPool:
         """The pool that this graph was captured into. Raises CaptureError before capture_begin."""
         if self._pool is None:
             raise CaptureError("pool before capture_begin: this graph has no pool.")
@@ -182,7 +182,7 @@ class graph:  # noqa: N801 - the name is torch.cuda's
     def __init__(
         self,
         cpu_graph: CPUGraph,
-        pool: MemoryPool | None = None,
+        pool: ArenaPool | None = None,
         stream: Stream | None = None,
         capture_error_mode: str = "global",
     ) -> None:

@@ -7,7 +7,17 @@ from typing import Any
 
 import torch
 
-__all__ = ["Launch", "LiveOutputs", "ReplayFailure", "Tape", "allocate", "bytes_at", "unallocated", "view_at"]
+__all__ = [
+    "DeviceLaunch",
+    "Launch",
+    "LiveOutputs",
+    "ReplayFailure",
+    "Tape",
+    "allocate",
+    "bytes_at",
+    "unallocated",
+    "view_at",
+]
 
 
 class ReplayFailure(Exception):
@@ -96,21 +106,58 @@ def _fill(outs: list[torch.Tensor | None], result: Any, fresh: list[bool]) -> No
                     slot.copy_(tensor)
 
 
-class Launch:
-    """As the native one, but outputs are copies, so none is ever overwritten."""
-
-    def __init__(self, tape: Tape, policy: int) -> None:
-        self._tape = tape
+class _Inputs:
+    def __init__(self) -> None:
         self._fixed: list[tuple[int, int]] = []
         self._copied: list[tuple[int, torch.Tensor]] = []
-        self._storages: list[torch.Tensor] = []
-        self._outputs: list[tuple[Any, ...]] = []
 
     def add_fixed_input(self, index: int, address: int) -> None:
         self._fixed.append((index, address))
 
     def add_copied_input(self, index: int, buffer: torch.Tensor) -> None:
         self._copied.append((index, buffer))
+
+    def check(self, args: list[Any]) -> tuple[str, int] | None:
+        for index, address in self._fixed:
+            if args[index].data_ptr() != address:
+                return "moved", index
+        for index, buffer in self._copied:
+            given = args[index]
+            if given.shape != buffer.shape or given.dtype != buffer.dtype or given.device != buffer.device:
+                return "mismatched", index
+        return None
+
+    def copy_inputs(self, args: list[Any]) -> None:
+        with torch.inference_mode():
+            for index, buffer in self._copied:
+                buffer.copy_(args[index], non_blocking=True)
+
+
+class DeviceLaunch(_Inputs):
+    """As the native one, but outputs are copies, so none is ever overwritten."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._slots: list[torch.Tensor] = []
+
+    def add_output(self, slot: torch.Tensor) -> None:
+        self._slots.append(slot)
+
+    def outputs(self) -> list[torch.Tensor]:
+        return [slot.clone() for slot in self._slots]
+
+    def held_outputs(self) -> list[int]:
+        return []
+
+
+class Launch(_Inputs):
+    """As the native one, but outputs are copies, so none is ever overwritten."""
+
+    def __init__(self, tape: Tape, policy: int) -> None:
+        super().__init__()
+        self._tape = tape
+        self._storages: list[torch.Tensor] = []
+        self._outputs: list[tuple[Any, ...]] = []
 
     def add_output_storage(self, slot: torch.Tensor) -> int:
         self._storages.append(slot)
@@ -125,19 +172,8 @@ class Launch:
     def output_nbytes(self) -> int:
         return sum(slot.untyped_storage().nbytes() for slot in self._storages)
 
-    def check(self, args: list[Any]) -> tuple[str, int] | None:
-        for index, address in self._fixed:
-            if args[index].data_ptr() != address:
-                return "moved", index
-        for index, buffer in self._copied:
-            if args[index].shape != buffer.shape or args[index].dtype != buffer.dtype:
-                return "mismatched", index
-        return None
-
     def run(self, args: list[Any]) -> list[torch.Tensor]:
-        with torch.inference_mode():
-            for index, buffer in self._copied:
-                buffer.copy_(args[index])
+        self.copy_inputs(args)
         self._tape.replay()
         copies = [slot.clone() for slot in self._storages]
         return [view_at(copies[storage], *spec) for storage, *spec in self._outputs]

@@ -2,68 +2,58 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
 from typing import Any
 
 import torch
-from torch.fx import Node
 
-from airgraph.errors import ReplayError, UnsupportedGraph
-from airgraph.memory.pool import MemoryPool
+from airgraph.errors import ReplayError
+from airgraph.memory.pool import ArenaPool
 from airgraph.options import Options
-from airgraph.program import source_lines
-from airgraph.program.inputs import InputRole
+from airgraph.program.inputs import InputPlan, InputRole
 from airgraph.program.program import CaptureProgram
+from airgraph.runtime.base import Capabilities, DeviceMemory
+from airgraph.runtime.cpu import streams
 from airgraph.runtime.cpu.assemble import assemble
 from airgraph.runtime.cpu.engine import engine
 from airgraph.runtime.cpu.recorder import Recorder
 from airgraph.runtime.cpu.tape import BufferKind, Recording
+from airgraph.runtime.interpretation import Constant, Interpretation, Owned, finish_output
 
 __all__ = ["CpuGraph", "CpuRuntime", "replay_error"]
-
-_ABSOLUTE_VIEWS = {"aten::as_strided", "aten::as_strided_copy", "aten::as_strided_scatter"}
-# What ATen raises for a call that eager would refuse as well.
-_OPERATOR_ERRORS = (RuntimeError, TypeError, ValueError, IndexError)
 
 
 class CpuRuntime:
     """Serves `DeviceRuntime` by the native tape."""
 
     device_type = "cpu"
+    capabilities = Capabilities(external_events=True, rng_in_graphs=True, stream_priorities=False, max_streams=None)
 
-    def open_pool(self) -> MemoryPool:
-        return MemoryPool("cpu")
+    def __init__(self) -> None:
+        self._streams: dict[str, streams.Stream] = {}
+        self._events: dict[str, streams.Event] = {}
+
+    def open_pool(self, device: torch.device | None = None) -> ArenaPool:
+        return ArenaPool()
 
     def synchronize(self) -> None:
         """Nothing runs behind the caller's back on CPU."""
 
-    def record(self, program: CaptureProgram, args: list[Any], pool: MemoryPool, options: Options) -> CpuGraph:
+    def stream(self, tag: str, priority: int = 0) -> streams.Stream:
+        return self._streams.setdefault(tag, streams.Stream(priority))
+
+    def event(self, tag: str) -> streams.Event:
+        return self._events.setdefault(tag, streams.Event())
+
+    def memory(self, device: torch.device | None = None) -> DeviceMemory:
+        page = os.sysconf("SC_PAGE_SIZE")
+        return DeviceMemory(os.sysconf("SC_AVPHYS_PAGES") * page, os.sysconf("SC_PHYS_PAGES") * page)
+
+    def record(self, program: CaptureProgram, args: list[Any], pool: ArenaPool, options: Options) -> CpuGraph:
         recorder = Recorder(keep_external=False)
         with torch.no_grad():
-            outputs = _Interpretation(program, recorder, args).run()
+            outputs = _Recording(program, args, recorder).run()
         return _build(program, recorder, outputs, args, pool, options)
-
-
-@dataclass(frozen=True, slots=True)
-class _Owned:
-    """Output `position` among those that the launch makes."""
-
-    position: int
-
-
-@dataclass(frozen=True, slots=True)
-class _InputView:
-    """A view of argument `index`; delta: of the storage offset, in elements. None: the argument itself."""
-
-    index: int
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    delta: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Constant:
-    value: Any
 
 
 class CpuGraph:
@@ -78,7 +68,7 @@ class CpuGraph:
         self._assembled = assembled
         self._launch = launch
         self._outputs = outputs
-        self._all_owned = [type(out) for out in outputs] == [_Owned] * len(outputs)
+        self._all_owned = all(type(out) is Owned for out in outputs)
         self._addresses = addresses
         self.nodes = len(recording.calls)
         self.arena_nbytes = assembled.arena.nbytes + launch.output_nbytes()
@@ -99,23 +89,13 @@ class CpuGraph:
             raise replay_error(self._recording, failure) from failure
         if self._all_owned:
             return made
-        return [self._output(out, made, args) for out in self._outputs]
+        return [finish_output(out, made, args) for out in self._outputs]
 
     def replay(self) -> None:
         try:
             self._assembled.tape.replay()
         except engine().ReplayFailure as failure:
             raise replay_error(self._recording, failure) from failure
-
-    @staticmethod
-    def _output(out: Any, made: list[torch.Tensor], args: list[Any]) -> Any:
-        if isinstance(out, _Owned):
-            return made[out.position]
-        if isinstance(out, _Constant):
-            return out.value
-        if out.delta is None:
-            return args[out.index]
-        return args[out.index].as_strided(out.shape, out.stride, args[out.index].storage_offset() + out.delta)
 
 
 def replay_error(recording: Recording, failure: Exception) -> ReplayError:
@@ -126,100 +106,21 @@ def replay_error(recording: Recording, failure: Exception) -> ReplayError:
     return ReplayError(f"{call.op.name()}{where} failed in replay: {message}")
 
 
-class _Interpretation:
-    """Walks the FX graph once, recording its operators."""
+class _Recording(Interpretation):
+    """Gives each operator to the recorder; values are tensors without memory."""
 
-    def __init__(self, program: CaptureProgram, recorder: Recorder, args: list[Any]) -> None:
-        self._program = program
+    def __init__(self, program: CaptureProgram, args: list[Any], recorder: Recorder) -> None:
+        super().__init__(program, args)
         self._recorder = recorder
-        self._args = args
-        self._values: dict[Node, Any] = {}
 
-    def run(self) -> list[Any]:
-        """The program's outputs: tensors without values, or _InputView and _Constant."""
-        placeholders = iter(zip(self._program.inputs, self._args, strict=True))
-        for node in self._program.gm.graph.nodes:
-            if node.op == "placeholder":
-                plan, arg = next(placeholders)
-                copied = plan.role is InputRole.USER
-                self._values[node] = self._recorder.input_buffer(arg) if copied else arg
-            elif node.op == "get_attr":
-                self._values[node] = _attribute(self._program.gm, node.target)
-            elif node.op == "call_function":
-                self._values[node] = self._call(node)
-        return [self._output(i, out) for i, out in enumerate(self._program.gm.graph.output_node().args[0])]  # type: ignore[arg-type]
+    def bring_in(self, plan: InputPlan, arg: Any) -> Any:
+        return self._recorder.input_buffer(arg) if plan.role is InputRole.USER else arg
 
-    def _call(self, node: Node) -> Any:
-        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self._values.__getitem__)
-        if not isinstance(node.target, torch._ops.OpOverload):
-            return node.target(*args, **kwargs)  # type: ignore[operator]
-        where = source_lines.of_node(node)
-        if node.target._schema.name in _ABSOLUTE_VIEWS:
-            self._check_absolute_view(node, where)
-        try:
-            return self._recorder.record(node.target, args, kwargs, where)
-        except _OPERATOR_ERRORS as error:
-            reason = f"it fails on these inputs ({str(error).splitlines()[0]})"
-            raise UnsupportedGraph(reason, operator=node.target.name(), source=where) from error
+    def call(self, op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], where: str) -> Any:
+        return self._recorder.record(op, args, kwargs, where)
 
-    def _check_absolute_view(self, node: Node, where: str) -> None:
-        """Strides and offset of as_strided are those of the caller's storage; a copied input has another."""
-        base: Any = node.args[0]
-        while base.op == "call_function" and isinstance(base.target, torch._ops.OpOverload) and base.target.is_view:
-            base = base.args[0]
-        if base.op != "placeholder":
-            return
-        plan, arg = next((p, a) for n, p, a in self._placeholders() if n is base)
-        if plan.role is InputRole.USER and not _fills_its_storage(arg):
-            reason = f"it addresses the storage of {plan.source}, of which only the tensor's part is copied in"
-            raise UnsupportedGraph(reason, operator=node.target.name(), source=where)  # type: ignore[union-attr]
-
-    def _placeholders(self) -> list[tuple[Node, Any, Any]]:
-        nodes = self._program.gm.graph.find_nodes(op="placeholder")
-        return list(zip(nodes, self._program.inputs, self._args, strict=True))
-
-    def _output(self, index: int, out: Any) -> Any:
-        if not isinstance(out, Node):
-            return _Constant(out)
-        base = self._program.input_views.get(index)
-        if base is not None:
-            return self._input_view(base, out)
-        value = self._values[out]
-        if not isinstance(value, torch.Tensor):
-            return _Constant(value)
-        for plan, arg in zip(self._program.inputs, self._args, strict=True):
-            if isinstance(arg, torch.Tensor) and arg.untyped_storage()._cdata == value.untyped_storage()._cdata:
-                # Written in place by the graph.
-                delta = int(value.storage_offset() - arg.storage_offset())
-                return _InputView(plan.index, tuple(value.shape), value.stride(), delta)
-        return value if self._recorder.buffer_of(value) is not None else _Constant(value)
-
-    def _input_view(self, base: int, out: Node) -> _InputView:
-        arg = self._args[base]
-        if out.op == "placeholder":
-            return _InputView(base, (), (), None)
-        view = self._on_real_input(out)
-        if view.dtype != arg.dtype or view.is_conj() != arg.is_conj() or view.is_neg() != arg.is_neg():
-            raise UnsupportedGraph("an output is an input seen as another dtype", source=source_lines.of_node(out))
-        return _InputView(base, tuple(view.shape), view.stride(), view.storage_offset() - arg.storage_offset())
-
-    def _on_real_input(self, node: Node) -> Any:
-        if node.op == "placeholder":
-            return next(arg for placeholder, _, arg in self._placeholders() if placeholder is node)
-        rest = torch.fx.node.map_arg((node.args[1:], node.kwargs), self._values.__getitem__)
-        return node.target(self._on_real_input(node.args[0]), *rest[0], **rest[1])  # type: ignore[operator,arg-type]
-
-
-def _fills_its_storage(tensor: torch.Tensor) -> bool:
-    dense = torch.ops.aten.is_non_overlapping_and_dense.default(tensor)
-    return dense and tensor.storage_offset() == 0 and tensor.untyped_storage().nbytes() == tensor.nbytes
-
-
-def _attribute(gm: torch.fx.GraphModule, target: Any) -> Any:
-    value: Any = gm
-    for name in str(target).split("."):
-        value = getattr(value, name)
-    return value
+    def made_here(self, value: torch.Tensor) -> bool:
+        return self._recorder.buffer_of(value) is not None
 
 
 def _build(
@@ -227,7 +128,7 @@ def _build(
     recorder: Recorder,
     outputs: list[Any],
     args: list[Any],
-    pool: MemoryPool,
+    pool: ArenaPool,
     options: Options,
 ) -> CpuGraph:
     native = engine()
@@ -251,12 +152,12 @@ def _build(
         if ref is None:
             final.append(out)
         elif ref.buffer not in storages:
-            final.append(_Constant(out))
+            final.append(Constant(out))
         else:
             launch.add_output(
                 storages[ref.buffer], ref.dtype, list(ref.shape), list(ref.stride), ref.offset, ref.conj, ref.neg
             )
-            final.append(_Owned(count))
+            final.append(Owned(count))
             count += 1
     return CpuGraph(recording, assembled, launch, final, addresses)
 

@@ -1,0 +1,43 @@
+// What a compiled call does around the replay of a device's own graph: check addresses, copy user inputs, hand out
+// outputs. It knows no device: all it asks of one goes through the dispatcher.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "inputs.h"
+
+namespace airgraph {
+
+class DeviceLaunch {
+ public:
+  Inputs inputs;
+
+  // `slot` is what the graph writes; outputs handed out share its storage.
+  void add_output(const at::Tensor& slot);
+
+  // One call to the device for all inputs, none if there is nothing to copy.
+  void copy_inputs(c10::ArrayRef<at::Tensor> args) const;
+
+  // Fresh tensors over the slots.
+  std::vector<at::Tensor> outputs() const;
+
+  // Positions of the slots whose storage the caller still holds, one slot a storage.
+  std::vector<size_t> held_outputs() const;
+
+  // Gives the caller's storage behind `slot` the memory of `fresh`, which holds a copy of it, and takes the memory that
+  // the graph writes into a storage of our own. The caller's tensors and all their views stay valid.
+  void give_away(size_t slot, const at::Tensor& fresh);
+
+ private:
+  struct Shared {
+    size_t slot;   // the first over this storage
+    size_t count;  // how many slots are
+  };
+
+  std::vector<at::Tensor> slots_;
+  std::vector<Shared> storages_;
+};
+
+}  // namespace airgraph

@@ -1,0 +1,52 @@
+"""CUDA graphs, by torch.cuda.CUDAGraph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from airgraph.errors import UnsupportedGraph
+from airgraph.runtime.accelerator import AcceleratorRuntime, DevicePool, Failure
+from airgraph.runtime.base import Capabilities
+
+__all__ = ["CudaRuntime"]
+
+
+class CudaRuntime(AcceleratorRuntime):
+    """Raises UnsupportedGraph where there is no CUDA device."""
+
+    device_type = "cuda"
+    capabilities = Capabilities(external_events=True, rng_in_graphs=True, stream_priorities=True, max_streams=None)
+    # cuBLAS makes its workspaces and CUDA loads its kernels at their first use.
+    needs_warm_up = True
+    failures = (
+        Failure("out of memory", "the device is out of memory"),
+        Failure(
+            "stream ?capture ?unjoined|unjoined work",
+            "work forked to another stream does not join the graph's stream again; wait for its event before the end",
+        ),
+        Failure(
+            "not permitted when stream is capturing|stream ?capture ?unsupported|stream ?capture ?implicit",
+            "it waits for the device or reads a value on the host, which a capture does not allow",
+        ),
+        Failure(
+            "stream ?capture ?invalidated|previous error during capture",
+            "an operator before it did what a capture does not allow",
+        ),
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        if not torch.cuda.is_available():
+            raise UnsupportedGraph("torch finds no CUDA device")
+
+    @property
+    def module(self) -> Any:
+        return torch.cuda
+
+    def new_graph(self) -> Any:
+        return torch.cuda.CUDAGraph()
+
+    def stop_routing(self, device: torch.device, pool: DevicePool) -> None:
+        torch._C._cuda_endAllocateToPool(device.index or 0, pool.handle)
