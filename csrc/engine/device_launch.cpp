@@ -1,6 +1,8 @@
 #include "device_launch.h"
 
 #include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_strided.h>
 #include <c10/core/StorageImpl.h>
 
 #include <algorithm>
@@ -64,22 +66,28 @@ std::vector<size_t> DeviceLaunch::held_outputs() const {
   return held;
 }
 
-void DeviceLaunch::give_away(size_t slot, const at::Tensor& fresh) {
-  auto* theirs = slots_.at(slot).storage().unsafeGetStorageImpl();
-  const c10::Storage ours = fresh.storage();
-  TORCH_CHECK(ours.nbytes() >= theirs->nbytes(), "the memory for a held output is too small");
+void DeviceLaunch::give_away(size_t slot) {
+  at::Tensor held = slots_.at(slot);
+  auto* theirs = held.storage().unsafeGetStorageImpl();
+  auto fresh = at::empty_strided(held.sizes(), held.strides(), held.options());
+  if (held.storage_offset() != 0 || fresh.storage().nbytes() != theirs->nbytes()) {
+    held = held.as_strided({static_cast<int64_t>(theirs->nbytes() / held.itemsize())}, {1}, 0);
+    fresh = at::empty_like(held);
+  }
+  fresh.copy_(held, /*non_blocking=*/true);
   // Found before the pointers change: tensors that share a storage are known by it.
-  std::vector<size_t> sharing;
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].storage().unsafeGetStorageImpl() == theirs) {
-      sharing.push_back(i);
+  std::vector<at::Tensor*> sharing;
+  for (auto& other : slots_) {
+    if (other.storage().unsafeGetStorageImpl() == theirs) {
+      sharing.push_back(&other);
     }
   }
+  const c10::Storage ours = fresh.storage();
   auto graph_memory = theirs->set_data_ptr(at::DataPtr());
   theirs->set_data_ptr_noswap(ours.unsafeGetStorageImpl()->set_data_ptr(std::move(graph_memory)));
   ours.unsafeGetStorageImpl()->set_nbytes(theirs->nbytes());
-  for (const size_t i : sharing) {
-    slots_[i].unsafeGetTensorImpl()->set_storage_keep_dtype(ours);
+  for (auto* tensor : sharing) {
+    tensor->unsafeGetTensorImpl()->set_storage_keep_dtype(ours);
   }
 }
 

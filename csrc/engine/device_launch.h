@@ -23,12 +23,13 @@ class DeviceLaunch {
   // Fresh tensors over the slots.
   std::vector<at::Tensor> outputs() const;
 
-  // Positions of the slots whose storage the caller still holds, one slot a storage.
+  // Positions of the slots whose storage the caller still holds, one slot a storage. A storage that Python has looked
+  // at through untyped_storage() counts as held: its wrapper holds it.
   std::vector<size_t> held_outputs() const;
 
-  // Gives the caller's storage behind `slot` the memory of `fresh`, which holds a copy of it, and takes the memory that
-  // the graph writes into a storage of our own. The caller's tensors and all their views stay valid.
-  void give_away(size_t slot, const at::Tensor& fresh);
+  // Moves the storage behind `slot`, which the caller holds, to memory of its own by a copy on the current stream, and
+  // takes the memory that the graph writes into a storage of ours. The caller's tensors and all their views stay valid.
+  void give_away(size_t slot);
 
  private:
   struct Shared {

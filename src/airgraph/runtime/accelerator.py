@@ -21,7 +21,7 @@ from airgraph.program.inputs import InputPlan, InputRole
 from airgraph.program.program import CaptureProgram
 from airgraph.runtime.base import Capabilities, DeviceMemory
 from airgraph.runtime.cpu.engine import engine
-from airgraph.runtime.interpretation import Interpretation, Owned, finish_output
+from airgraph.runtime.interpretation import Interpretation, Owned, finish_output, shares_memory
 
 __all__ = ["AcceleratorGraph", "AcceleratorRuntime", "DevicePool", "Failure"]
 
@@ -270,7 +270,7 @@ class AcceleratorGraph:
         launch = self._launch
         if self._preserve:
             for slot in launch.held_outputs():
-                self._give_away(slot)
+                launch.give_away(slot)
         launch.copy_inputs(args)
         self.replay()
         made: list[Any] = launch.outputs()
@@ -283,18 +283,6 @@ class AcceleratorGraph:
             self._graph.replay()
         except RuntimeError as error:
             raise ReplayError(f"the replay failed on the device: {error}") from error
-
-    def _give_away(self, slot: int) -> None:
-        """The caller's tensors over this slot move to memory of their own, before the replay writes the graph's."""
-        held = self._launch.outputs()[slot]
-        fresh = torch.empty_strided(held.shape, held.stride(), dtype=held.dtype, device=held.device)
-        nbytes = held.untyped_storage().nbytes()
-        if held.storage_offset() != 0 or fresh.untyped_storage().nbytes() != nbytes:
-            elements = nbytes // held.itemsize
-            held = held.as_strided((elements,), (1,), 0)
-            fresh = torch.empty_like(held)
-        fresh.copy_(held)
-        self._launch.give_away(slot, fresh)
 
 
 class _Run(Interpretation):
@@ -323,10 +311,9 @@ class _Run(Interpretation):
             raise UnsupportedGraph(reason, operator=self.operator, source=where) from error
 
     def made_here(self, value: torch.Tensor) -> bool:
-        storage = value.untyped_storage()._cdata
-        if any(storage == buffer.untyped_storage()._cdata for buffer in self._buffers.values()):
+        if any(shares_memory(value, buffer) for buffer in self._buffers.values()):
             raise UnsupportedGraph("an output shares memory with the copy of an input")
-        return all(storage != tensor.untyped_storage()._cdata for tensor in _constants(self._program.gm))
+        return not any(shares_memory(value, constant) for constant in _constants(self._program.gm))
 
 
 def _constants(gm: torch.fx.GraphModule) -> Iterator[torch.Tensor]:

@@ -14,7 +14,7 @@ from airgraph.program import source_lines
 from airgraph.program.inputs import InputPlan, InputRole
 from airgraph.program.program import CaptureProgram
 
-__all__ = ["Constant", "InputView", "Interpretation", "Owned", "finish_output"]
+__all__ = ["Constant", "InputView", "Interpretation", "Owned", "finish_output", "shares_memory"]
 
 _ABSOLUTE_VIEWS = {"aten::as_strided", "aten::as_strided_copy", "aten::as_strided_scatter"}
 # What ATen raises for a call that eager would refuse as well.
@@ -54,6 +54,11 @@ def finish_output(out: Owned | InputView | Constant, made: Sequence[torch.Tensor
     if out.delta is None:
         return args[out.index]
     return args[out.index].as_strided(out.shape, out.stride, args[out.index].storage_offset() + out.delta)
+
+
+def shares_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors have one storage. It makes no Python object of it: that would count as a holder."""
+    return torch._C._is_alias_of(a, b)  # type: ignore[attr-defined]
 
 
 class Interpretation:
@@ -127,7 +132,7 @@ class Interpretation:
         if not isinstance(value, torch.Tensor):
             return Constant(value)
         for plan, arg in zip(self._program.inputs, self._args, strict=True):
-            if isinstance(arg, torch.Tensor) and arg.untyped_storage()._cdata == value.untyped_storage()._cdata:
+            if isinstance(arg, torch.Tensor) and shares_memory(arg, value):
                 # Written in place by the graph.
                 delta = int(value.storage_offset() - arg.storage_offset())
                 return InputView(plan.index, tuple(value.shape), value.stride(), delta)
