@@ -2,7 +2,7 @@
 // Events, and waits for numbers in memory.
 #include <acl/acl.h>
 
-#include <atomic>
+#include <sstream>
 
 #include "engine/capture.h"
 #include "runtime.h"
@@ -33,11 +33,13 @@ aclError with_both(aclrtEvent event_handle, aclrtStream stream_handle, Action&& 
   return with_event(event_handle, [&](const EventPtr& event) { return action(event, stream); });
 }
 
+std::string address_text(const void* address) { return std::to_string(reinterpret_cast<std::uintptr_t>(address)); }
+
 bool is_external(const Event& event) { return (event.flags() & ACL_EVENT_EXTERNAL) != 0; }
 
 // External events carry a number, 1 once recorded and 0 again after a reset, and are never joined to a capture.
 FailurePtr set_external(const EventPtr& event, const StreamPtr& stream, NodeKind kind, std::uint64_t value) {
-  return Runtime::get().enqueue(stream, kind, name_of(kind), [event, value] { write_value(event->cell(), value); });
+  return Runtime::get().enqueue(stream, kind, address_text(event.get()), [event, value] { write_value(event->cell(), value); });
 }
 
 FailurePtr record(const EventPtr& event, const StreamPtr& stream) {
@@ -54,7 +56,7 @@ FailurePtr wait(const EventPtr& event, const StreamPtr& stream) {
   if (in_forked_child()) return used_after_fork();
   if (is_external(*event)) {
     // The work does nothing but keep the event alive as long as the wait.
-    return Runtime::get().enqueue(stream, NodeKind::event_wait, name_of(NodeKind::event_wait), [event] {},
+    return Runtime::get().enqueue(stream, NodeKind::event_wait, address_text(event.get()), [event] {},
                                   {.cell = event->cell(), .test = ValueTest::equal, .expected = 1});
   }
   const auto last = event->last();
@@ -222,7 +224,7 @@ aclError aclrtValueWrite(void* devAddr, uint64_t value, uint32_t flag, aclrtStre
   if (!target) return fail(no_such_stream(stream));
   std::uint64_t* cell = nullptr;
   if (auto failure = cell_at(devAddr, &cell)) return fail(failure);
-  return fail(Runtime::get().enqueue(target, NodeKind::value_write, "value write",
+  return fail(Runtime::get().enqueue(target, NodeKind::value_write, address_text(devAddr),
                                      [cell, value] { write_value(cell, value); }));
 }
 
@@ -235,7 +237,7 @@ aclError aclrtValueWait(void* devAddr, uint64_t value, uint32_t flag, aclrtStrea
     return fail(ACL_ERROR_RT_PARAM_INVALID, "unknown kind of value wait: " + std::to_string(flag));
   }
   if (auto failure = cell_at(devAddr, &wait.cell)) return fail(failure);
-  return fail(Runtime::get().enqueue(target, NodeKind::value_wait, "value wait", {}, wait));
+  return fail(Runtime::get().enqueue(target, NodeKind::value_wait, address_text(devAddr), {}, wait));
 }
 
 }  // extern "C"

@@ -140,7 +140,8 @@ aclError aclmdlRIExecuteAsync(aclmdlRI modelRI, aclrtStream stream) {
 
 aclError aclmdlRIDestroy(aclmdlRI modelRI) {
   trace(__func__, modelRI);
-  return with_graph(modelRI, [&](const GraphPtr&) {
+  return with_graph(modelRI, [&](const GraphPtr& graph) {
+    for (const auto& group : graph->groups()) Runtime::get().task_groups.remove(group.get());
     Runtime::get().graphs.remove(modelRI);  // replays under way hold on to it
     return FailurePtr{};
   });

@@ -33,30 +33,63 @@ std::string list(const std::vector<std::uint32_t>& numbers) {
   return result + ']';
 }
 
+const char* task_type(NodeKind kind) {
+  switch (kind) {
+    case NodeKind::kernel:
+      return "KERNEL_AICORE";
+    case NodeKind::memory_copy:
+      return "MEMCPY_ASYNC";
+    case NodeKind::host_function:
+      return "HOST_FUNC";
+    case NodeKind::event_record:
+      return "EVENT_RECORD";
+    case NodeKind::event_wait:
+      return "EVENT_WAIT";
+    case NodeKind::event_reset:
+      return "EVENT_RESET";
+    case NodeKind::value_write:
+      return "MEM_WRITE_VALUE";
+    case NodeKind::value_wait:
+      return "MEM_WAIT_VALUE";
+  }
+  return "UNKNOWN";
+}
+
+// The number that joins a record and its waits: the record's own, or the address of an external event or a value.
+std::string joint(const Node& node, std::uint32_t number) {
+  if (!node.name.empty()) return node.name;
+  return std::to_string(node.waits_for.empty() ? number : node.waits_for.front());
+}
+
+std::string title(const Node& node, std::uint32_t number) {
+  switch (node.kind) {
+    case NodeKind::kernel:
+    case NodeKind::memory_copy:
+    case NodeKind::host_function:
+      return node.name;
+    default:
+      return std::string(task_type(node.kind)) + '_' + joint(node, number);
+  }
+}
+
 }  // namespace
 
 std::string graph_as_json(const Graph& graph) {
-  std::vector<std::vector<std::uint32_t>> lanes(graph.lane_count());
-  std::ostringstream nodes;
-  const char* separator = "";
+  std::ostringstream text;
+  text << "[";
+  const char* separator = "\n";
   for (std::uint32_t number = 0; number < graph.nodes().size(); ++number) {
     const auto& node = graph.nodes()[number];
-    lanes[node.lane].push_back(number);
-    nodes << separator << "    {\"id\": " << number << ", \"kind\": " << quoted(name_of(node.kind))
-          << ", \"name\": " << quoted(node.name) << ", \"stream\": " << graph.stream_of_lane(node.lane)
-          << ", \"waits_for\": " << list(node.waits_for);
-    if (node.group >= 0) nodes << ", \"group\": " << node.group;
-    nodes << '}';
+    const auto stream = graph.stream_of_lane(node.lane);
+    text << separator << "{\"name\": " << quoted(title(node, number)) << ", \"ph\": \"X\", \"pid\": \"aclGraph "
+         << graph.id() << "\", \"tid\": \"stream" << stream << "\", \"ts\": " << number << ", \"dur\": 1"
+         << ", \"args\": {\"Model Id\": " << graph.id() << ", \"Stream Id\": " << stream << ", \"Task Id\": " << number
+         << ", \"Task Type\": " << quoted(task_type(node.kind)) << ", \"Waits For\": " << list(node.waits_for);
+    if (node.group >= 0) text << ", \"Task Group\": " << node.group;
+    text << "}}";
     separator = ",\n";
   }
-  std::ostringstream text;
-  text << "{\n  \"id\": " << graph.id() << ",\n  \"streams\": [\n";
-  separator = "";
-  for (std::uint32_t lane = 0; lane < lanes.size(); ++lane) {
-    text << separator << "    {\"id\": " << graph.stream_of_lane(lane) << ", \"nodes\": " << list(lanes[lane]) << '}';
-    separator = ",\n";
-  }
-  text << "\n  ],\n  \"nodes\": [\n" << nodes.str() << "\n  ]\n}\n";
+  text << "\n]\n";
   return text.str();
 }
 

@@ -11,6 +11,11 @@ thread_local CaptureMode thread_mode = CaptureMode::global;
 
 std::string named(const Stream& stream) { return "stream " + std::to_string(stream.id()); }
 
+std::string described(const Node& node) {
+  const std::string kind = name_of(node.kind);
+  return node.name.empty() ? kind : kind + " '" + node.name + "'";
+}
+
 }  // namespace
 
 CaptureMode Captures::exchange_thread_mode(CaptureMode mode) noexcept { return std::exchange(thread_mode, mode); }
@@ -73,8 +78,8 @@ FailurePtr Captures::unjoined(const Capture& capture) {
       const auto& node = graph.nodes()[*last];
       return make_failure(ACL_ERROR_RT_STREAM_UNJOINED,
                           "stream " + std::to_string(graph.stream_of_lane(i)) + " was not joined: its last work, " +
-                              name_of(node.kind) + " '" + node.name + "', is not waited for by " +
-                              named(*capture.origin) + ", on which the capture began");
+                              described(node) + ", is not waited for by " + named(*capture.origin) +
+                              ", on which the capture began");
     }
   }
   return nullptr;
@@ -130,7 +135,7 @@ FailurePtr Captures::add(const StreamPtr& stream, NodeKind kind, std::string nam
   if (const auto update = updates_.find(stream); update != updates_.end()) {
     if (!updatable) {
       return make_failure(ACL_ERROR_RT_FEATURE_NOT_SUPPORT_UPDATE_OP,
-                          std::string(name_of(kind)) + " '" + name + "' cannot be part of a task group's update");
+                          std::string(name_of(kind)) + " cannot be part of a task group's update");
     }
     update->second.work.push_back(std::move(work));
     return nullptr;
@@ -156,7 +161,7 @@ FailurePtr Captures::record(const StreamPtr& stream, const EventPtr& event) {
                         "an event record cannot be part of a task group's update");
   }
   if (auto failure = invalidated(*capture)) return failure;
-  const auto node = add_node(*capture, stream, Node{.kind = NodeKind::event_record, .name = "event record"});
+  const auto node = add_node(*capture, stream, Node{.kind = NodeKind::event_record});
   event->set({.point = nullptr, .capture = capture, .node = node});
   return nullptr;
 }
@@ -187,7 +192,7 @@ FailurePtr Captures::wait(const StreamPtr& stream, const EventPtr& event) {
                       named(*stream) + " waits for an event that was recorded in another capture");
   }
   if (!capture) join(source, stream);
-  add_node(*source, stream, Node{.kind = NodeKind::event_wait, .name = "event wait", .waits_for = {last.node}});
+  add_node(*source, stream, Node{.kind = NodeKind::event_wait, .waits_for = {last.node}});
   return nullptr;
 }
 

@@ -34,7 +34,7 @@ struct ValueWait {
 
 struct Node {
   NodeKind kind;
-  std::string name = {};
+  std::string name = {};  // of a kernel; an external event's or a value's address; empty for events of the capture
   std::uint32_t lane = 0;
   std::vector<std::uint32_t> waits_for = {};             // nodes of other lanes
   std::shared_ptr<std::function<void()>> work = nullptr;  // null: nothing to run
@@ -68,6 +68,7 @@ class Graph {
   // For every node, whether `node` comes after it (or is it).
   std::vector<bool> ancestors_of(std::uint32_t node) const;
 
+  const std::vector<std::shared_ptr<TaskGroup>>& groups() const noexcept { return groups_; }
   std::shared_ptr<TaskGroup> group(std::int32_t number) const { return groups_.at(static_cast<std::size_t>(number)); }
   // New work for the nodes of a group, from now on; a replay that has not reached them yet sees it.
   void update(const TaskGroup& group, std::vector<std::function<void()>> work);
