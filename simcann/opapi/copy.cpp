@@ -15,14 +15,6 @@ SIMCANN_OPERATOR(3, aclnnStack, [](const TensorList& tensors, int64_t dim, Tenso
   store(out, at::stack(tensors, dim));
 })
 
-SIMCANN_OPERATOR(4, aclnnSplitWithSize,
-                 [](const Tensor& self, const Ints& sizes, int64_t dim, const TensorList& out) {
-                   const auto parts = at::split_with_sizes(self, sizes, dim);
-                   for (size_t i = 0; i < parts.size(); ++i) {
-                     store(out.at(i), parts[i]);
-                   }
-                 })
-
 SIMCANN_OPERATOR(3, aclnnRepeat, [](const Tensor& self, const Ints& repeats, Tensor& out) {
   store(out, self.repeat(repeats));
 })

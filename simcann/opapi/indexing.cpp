@@ -1,21 +1,25 @@
 // Operators that read or write elements chosen by an index or a mask.
 #include "operator.h"
 
+#include <algorithm>
 #include <array>
 
 using namespace simcann::opapi;
 
 namespace {
 
-// torch_npu passes an empty tensor for a dimension without an index.
-c10::List<std::optional<Tensor>> index_list(const Tensor& self, const TensorList& indices) {
+// torch_npu passes an empty tensor for a dimension without an index, just like an index that selects nothing.
+// Where something is selected, every empty one is of the first kind.
+c10::List<std::optional<Tensor>> index_list(const TensorList& indices) {
   c10::List<std::optional<Tensor>> list;
   for (const auto& index : indices) {
-    const bool absent = !index.defined() || (index.numel() == 0 && index.scalar_type() == self.scalar_type() &&
-                                             index.scalar_type() != at::kLong);
-    list.push_back(absent ? std::nullopt : std::optional<Tensor>(index));
+    list.push_back(index.numel() == 0 ? std::nullopt : std::optional<Tensor>(index));
   }
   return list;
+}
+
+bool selects_nothing(const TensorList& indices) {
+  return std::all_of(indices.begin(), indices.end(), [](const Tensor& index) { return index.numel() == 0; });
 }
 
 Tensor scattered(const Tensor& self, int64_t dim, const Tensor& index, const Tensor& source, int64_t reduction) {
@@ -57,11 +61,15 @@ SIMCANN_OPERATOR(6, aclnnEmbeddingDenseBackward,
                  })
 
 SIMCANN_OPERATOR(3, aclnnIndex, [](const Tensor& self, const TensorList& indices, Tensor& out) {
-  store(out, at::index(self, index_list(self, indices)));
+  if (!selects_nothing(indices)) {
+    store(out, at::index(self, index_list(indices)));
+  }
 })
 SIMCANN_OPERATOR(5, aclnnIndexPutImpl,
                  [](Tensor& self, const TensorList& indices, const Tensor& values, bool accumulate, bool unsafe) {
-                   at::_index_put_impl_(self, index_list(self, indices), values, accumulate, unsafe);
+                   if (!selects_nothing(indices)) {
+                     at::_index_put_impl_(self, index_list(indices), values, accumulate, unsafe);
+                   }
                  })
 SIMCANN_OPERATOR(4, aclnnIndexSelect, [](const Tensor& self, int64_t dim, const Tensor& index, Tensor& out) {
   store(out, at::index_select(self, dim, index));

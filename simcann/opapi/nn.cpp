@@ -5,6 +5,14 @@
 
 using namespace simcann::opapi;
 
+namespace {
+
+std::optional<Tensor> optional(const Tensor& tensor) {
+  return tensor.defined() ? std::optional(tensor) : std::nullopt;
+}
+
+}  // namespace
+
 // The device's plain Gelu is the tanh approximation, whatever the caller of torch asked for.
 SIMCANN_OPERATOR(2, aclnnGelu, [](const Tensor& self, Tensor& out) { store(out, at::gelu(self, "tanh")); })
 SIMCANN_OPERATOR(3, aclnnGeluV2, [](const Tensor& self, int64_t mode, Tensor& out) {
@@ -73,31 +81,13 @@ SIMCANN_OPERATOR(4, aclnnLogSoftmaxBackward,
                    store(out, at::_log_softmax_backward_data(grad, output, dim, output.scalar_type()));
                  })
 
-namespace {
-
-void layer_norm(const Tensor& input, const Ints& shape, const Tensor& weight, const Tensor& bias, double eps,
-                Tensor& out, Tensor& mean, Tensor& rstd) {
-  const auto optional = [](const Tensor& tensor) { return tensor.defined() ? std::optional(tensor) : std::nullopt; };
-  const auto [y, m, r] = at::native_layer_norm(input, shape, optional(weight), optional(bias), eps);
-  store(out, y);
-  for (const auto& [statistic, value] : {std::pair(mean, m), std::pair(rstd, r)}) {
-    if (statistic.defined()) {
-      store(statistic, value.reshape(statistic.sizes()));
-    }
-  }
-}
-
-}  // namespace
-
 SIMCANN_OPERATOR(8, aclnnLayerNorm,
                  [](const Tensor& input, const Ints& shape, const Tensor& weight, const Tensor& bias, double eps,
                     Tensor& out, Tensor& mean, Tensor& rstd) {
-                   layer_norm(input, shape, weight, bias, eps, out, mean, rstd);
-                 })
-SIMCANN_OPERATOR(8, aclnnFastLayerNorm,
-                 [](const Tensor& input, const Ints& shape, const Tensor& weight, const Tensor& bias, double eps,
-                    Tensor& out, Tensor& mean, Tensor& rstd) {
-                   layer_norm(input, shape, weight, bias, eps, out, mean, rstd);
+                   const auto [y, m, r] = at::native_layer_norm(input, shape, optional(weight), optional(bias), eps);
+                   store(out, y);
+                   store(mean, m.reshape(mean.sizes()));
+                   store(rstd, r.reshape(rstd.sizes()));
                  })
 
 namespace {
@@ -143,9 +133,8 @@ SIMCANN_OPERATOR(5, aclnnRotaryPositionEmbedding,
 SIMCANN_OPERATOR(7, aclnnNLLLoss,
                  [](const Tensor& self, const Tensor& target, const Tensor& weight, int64_t reduction,
                     int64_t ignore_index, Tensor& out, Tensor& total_weight) {
-                   const auto optional = weight.defined() ? std::optional(weight) : std::nullopt;
-                   const auto [loss, total] = at::nll_loss_forward(self, target.to(at::kLong), optional, reduction,
-                                                                   ignore_index);
+                   const auto [loss, total] =
+                       at::nll_loss_forward(self, target.to(at::kLong), optional(weight), reduction, ignore_index);
                    store(out, loss);
                    store(total_weight, total.reshape(total_weight.sizes()));
                  })

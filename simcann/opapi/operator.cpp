@@ -5,6 +5,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include <algorithm>
+#include <stdexcept>
 
 extern "C" simcann::Status aclrtSynchronizeStream(void* stream);
 
@@ -20,7 +21,11 @@ std::vector<Operator*>& operators() {
 void run(const std::function<void()>& kernel) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
   c10::ParallelGuard one_thread(true);
-  kernel();
+  try {
+    kernel();
+  } catch (const c10::Error& error) {
+    throw std::runtime_error(error.what_without_backtrace());
+  }
 }
 
 }  // namespace

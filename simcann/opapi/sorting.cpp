@@ -59,7 +59,3 @@ SIMCANN_OPERATOR(6, aclnnSearchSorteds,
                    const auto order = sorter.defined() ? std::optional(sorter) : std::nullopt;
                    store(out, at::searchsorted(sequence, self, out_int32, right, std::nullopt, order));
                  })
-SIMCANN_OPERATOR(5, aclnnBucketize,
-                 [](const Tensor& self, const Tensor& boundaries, bool out_int32, bool right, Tensor& out) {
-                   store(out, at::bucketize(self, boundaries, out_int32, right));
-                 })

@@ -76,6 +76,13 @@ def make(recipe: Any, dtype: torch.dtype, generator: torch.Generator) -> Any:
     return recipe
 
 
+def depends_on_dtype(recipe: Any) -> bool:
+    """Whether a recipe, or any in a list of them, leaves the element type open."""
+    if isinstance(recipe, (list, tuple)):
+        return any(depends_on_dtype(part) for part in recipe)
+    return isinstance(recipe, T) and recipe.dtype is None
+
+
 def to_device(argument: Any, device: str) -> Any:
     """A copy on `device` with the same sizes, strides and offset."""
     if isinstance(argument, torch.Tensor):

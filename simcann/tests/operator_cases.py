@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from operator_arguments import T, Values, index, mask
+from operator_arguments import T, Values, depends_on_dtype, index, mask
 
 HALVES = (torch.float16, torch.bfloat16)
 FLOATS = (torch.float32, *HALVES)
@@ -33,7 +33,7 @@ CASES: list[Case] = []
 
 
 def case(name: str, call: Callable[..., Any], *arguments: Any, dtypes: tuple[torch.dtype, ...] = FLOATS) -> None:
-    CASES.append(Case(name, call, arguments, dtypes))
+    CASES.append(Case(name, call, arguments, dtypes if depends_on_dtype(arguments) else dtypes[:1]))
 
 
 ONE = (
@@ -227,7 +227,6 @@ case("pad", lambda x: F.pad(x, (1, 2, 0, 1), value=7), T(), dtypes=NUMBERS)
 for name in ["tril", "triu"]:
     case(name, lambda x, n=name: getattr(torch, n)(x, 1), T((2, 3, 4)), dtypes=(*NUMBERS, torch.bool))
     case(f"{name}_", lambda x, n=name: getattr(x, f"{n}_")(-1), T((3, 4)), dtypes=FLOATS)
-case("split_with_sizes_copy", lambda x: torch.split_with_sizes_copy(x, [1, 3], 1), T())
 
 # Creation: the first argument carries type and device.
 
@@ -250,6 +249,12 @@ case("one_hot", lambda x: F.one_hot(x, 5), index((3,), 5))
 
 case("embedding", F.embedding, index((2, 3), 5), T((5, 4)))
 case("embedding-int32", F.embedding, T((2, 3), 0, 5, dtype=torch.int32), T((5, 4), layout="strided"))
+case(
+    "embedding_dense_backward",
+    lambda grad, i: torch.ops.aten.embedding_dense_backward(grad, i, 5, -1, False),
+    T((2, 3, 4), dtype=torch.float32),
+    index((2, 3), 5),
+)
 case("index", lambda x, i: x[i], T((5, 4)), index((3,), 5), dtypes=(*NUMBERS, torch.bool))
 case("index-two", lambda x, i, j: x[i, j], T((5, 4)), index((3,), 5), index((3,), 4), dtypes=NUMBERS)
 case("index-second", lambda x, i: x[:, i], T((5, 4)), index((3,), 4), dtypes=NUMBERS)
@@ -279,7 +284,7 @@ case("scatter_add", torch.scatter_add, T(), 1, PLACES, T((3, 2)))
 case("scatter_add_", torch.Tensor.scatter_add_, T(), 1, PLACES, T((3, 2)))
 for how in ("sum", "amax", "amin", "mean", "prod"):
     case(f"scatter_reduce-{how}", lambda x, i, y, h=how: torch.scatter_reduce(x, 1, i, y, h), T(), PLACES, T((3, 2)))
-case("scatter_reduce_", lambda x, i, y: x.scatter_reduce_(1, i, y, "sum", include_self=False), T(), PLACES, T((3, 2)))
+case("scatter_reduce_", lambda x, i, y: x.scatter_reduce_(1, i, y, "sum"), T(), PLACES, T((3, 2)))
 case("masked_fill", torch.masked_fill, T(), mask((4,)), 7, dtypes=NUMBERS)
 case("masked_fill_", torch.Tensor.masked_fill_, T(layout="strided"), mask((3, 4)), 7, dtypes=NUMBERS)
 case("masked_fill_-infinity", torch.Tensor.masked_fill_, T(), mask((3, 4)), float("-inf"))
@@ -353,6 +358,7 @@ case("var", lambda x: torch.var(x, 1), T(dtype=torch.float32))
 case("var-all-biased", lambda x: torch.var(x, correction=0), T(dtype=torch.float32))
 case("var_mean", lambda x: torch.var_mean(x, 1, keepdim=True), T(dtype=torch.float32))
 case("std", lambda x: torch.std(x, (0, 1)), T(dtype=torch.float32))
+case("norm-p", lambda x: torch.ops.aten.norm(x, 3, [1], True), T(dtype=torch.float32))
 case("norm", torch.norm, T(dtype=torch.float32))
 case("norm-dim", lambda x: torch.norm(x, 1, 1), T(dtype=torch.float32))
 case("vector_norm", lambda x: torch.linalg.vector_norm(x, dim=1), T(dtype=torch.float32))
@@ -402,6 +408,10 @@ case("softmax", lambda x: F.softmax(x, -1), T(layout="strided"))
 case("softmax-first-dim", lambda x: F.softmax(x, 0), T((2, 3, 4)))
 case("softmax-float", lambda x: F.softmax(x, -1, dtype=torch.float32), T(), dtypes=HALVES)
 case("log_softmax", lambda x: F.log_softmax(x, -1), T(layout="strided"))
+for name in ["_softmax_backward_data", "_log_softmax_backward_data"]:
+    function = getattr(torch.ops.aten, name)
+    case(name, lambda g, y, f=function: f(g, y, -1, y.dtype), T(), T((3, 4), 0.1, 1))
+case("threshold_backward", lambda g, x: torch.ops.aten.threshold_backward(g, x, 0), T(), T())
 case("layer_norm", lambda x, w, b: F.layer_norm(x, (4,), w, b), T((2, 3, 4)), T((4,)), T((4,)), dtypes=(torch.float32,))
 case("layer_norm-plain", lambda x: F.layer_norm(x, (3, 4)), T((2, 3, 4)), dtypes=(torch.float32,))
 case("layer_norm-halves", lambda x, w, b: F.layer_norm(x, (4,), w, b), T((2, 4)), T((4,)), T((4,)), dtypes=HALVES)
