@@ -9,6 +9,7 @@ import airgraph
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--device", action="append", help="run the conformance tests on this device only; may be repeated")
     parser.addoption("--full-sweep", action="store_true", help="take all operator samples, not a few of each")
 
 

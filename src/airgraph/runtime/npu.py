@@ -19,7 +19,24 @@ class NpuRuntime(AcceleratorRuntime):
     device_type = "npu"
     capabilities = Capabilities(external_events=True, rng_in_graphs=True, stream_priorities=True, max_streams=1980)
     needs_warm_up = False
-    failures = (Failure("out of memory", "the device is out of memory"),)
+    # By the numbers of acl/error_codes/rt_error_codes.h.
+    failures = (
+        Failure(r"out of memory|207001", "the device is out of memory"),
+        Failure(
+            r"10702[5]|unjoined",
+            "work forked to another stream does not join the graph's stream again; wait for its event before the end",
+        ),
+        Failure(
+            r"10702[78]|107030|107031|107041",
+            "it waits for the device or reads a value on the host, which a capture does not allow",
+        ),
+        Failure(r"20700[578]", "the device has no stream or event left for the capture; capture fewer shapes"),
+        Failure(r"107024|107032|107036|107038|507903", "an operator before it did what a capture does not allow"),
+        Failure(
+            r"aclop|AclSetCompileopt|no such operator",
+            "torch_npu has no aclnn kernel for it, and the kernel it falls back to cannot be captured",
+        ),
+    )
 
     def __init__(self) -> None:
         super().__init__()
