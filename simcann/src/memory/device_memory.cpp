@@ -16,8 +16,9 @@ namespace simcann {
 namespace {
 
 constexpr std::size_t page = 4096;
-// Addresses are plentiful: room for the reservations of many expandable segments.
-constexpr std::size_t window = std::size_t{4} << 40;
+// Addresses are plentiful: room for the reservations of many expandable segments. Less will do where a limit
+// (ulimit -v, or a sanitizer) forbids that much.
+constexpr std::size_t largest_window = std::size_t{4} << 40;
 
 std::size_t whole_pages(std::size_t nbytes) { return (nbytes + page - 1) & ~(page - 1); }
 
@@ -31,25 +32,28 @@ FailurePtr invalid(std::string message) { return make_failure(ACL_ERROR_RT_PARAM
 
 [[noreturn]] void refuse(const char* what) { throw std::system_error(errno, std::generic_category(), what); }
 
+// Null if the system has no such range left.
 char* reserve_addresses(std::size_t nbytes) {
   void* base = ::mmap(nullptr, nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (base == MAP_FAILED) refuse("simcann: cannot reserve addresses for device memory");
-  return static_cast<char*>(base);
+  return base == MAP_FAILED ? nullptr : static_cast<char*>(base);
 }
 
 }  // namespace
 
 DeviceMemory::DeviceMemory(std::size_t capacity_nbytes)
-    : capacity_nbytes_(whole_pages(capacity_nbytes)),
-      window_nbytes_(window),
-      addresses_(window),
-      pages_(capacity_nbytes_) {
+    : capacity_nbytes_(whole_pages(capacity_nbytes)), pages_(capacity_nbytes_) {
   file_ = ::memfd_create("simcann device memory", MFD_CLOEXEC);
   if (file_ < 0 || ::ftruncate(file_, static_cast<off_t>(capacity_nbytes_)) != 0) {
     refuse("simcann: cannot create the file behind device memory");
   }
-  device_base_ = reserve_addresses(window_nbytes_);
-  host_base_ = reserve_addresses(window_nbytes_);
+  for (window_nbytes_ = largest_window; window_nbytes_ >= 2 * capacity_nbytes_; window_nbytes_ /= 2) {
+    device_base_ = reserve_addresses(window_nbytes_);
+    host_base_ = device_base_ == nullptr ? nullptr : reserve_addresses(window_nbytes_);
+    if (host_base_ != nullptr) break;
+    if (device_base_ != nullptr) ::munmap(device_base_, window_nbytes_);
+  }
+  if (host_base_ == nullptr) refuse("simcann: cannot reserve addresses for device memory");
+  addresses_ = Extents(window_nbytes_);
 }
 
 DeviceMemory::~DeviceMemory() {

@@ -75,7 +75,7 @@ class DeviceMemory {
   int file_ = -1;
 
   mutable std::shared_mutex mutex_;
-  Extents addresses_;
+  Extents addresses_{0};
   Extents pages_;
   std::size_t used_nbytes_ = 0;
   std::uint64_t next_physical_ = 1;

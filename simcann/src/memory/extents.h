@@ -10,7 +10,9 @@ namespace simcann {
 
 class Extents {
  public:
-  explicit Extents(std::size_t size) { free_.emplace(0, size); }
+  explicit Extents(std::size_t size) {
+    if (size > 0) free_.emplace(0, size);
+  }
 
   // The start of `size` free numbers, a multiple of `alignment` (a power of two); nothing if there is no such place.
   std::optional<std::size_t> take(std::size_t size, std::size_t alignment);
