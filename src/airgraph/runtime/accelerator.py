@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import gc
 import re
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from airgraph.errors import ReplayError, UnsupportedGraph
+from airgraph.errors import UnsupportedGraph
 from airgraph.memory.pool import MemoryPool
 from airgraph.options import Options
-from airgraph.program.inputs import InputPlan, InputRole
+from airgraph.program.inputs import InputRole
 from airgraph.program.program import CaptureProgram
 from airgraph.runtime.base import Capabilities, DeviceMemory
-from airgraph.runtime.cpu.engine import engine
-from airgraph.runtime.interpretation import Interpretation, Owned, finish_output, shares_memory
+from airgraph.runtime.device_capture import Capture, Recorded
+from airgraph.runtime.device_graph import AcceleratorGraph
 
-__all__ = ["AcceleratorGraph", "AcceleratorRuntime", "DevicePool", "Failure"]
+__all__ = ["AcceleratorRuntime", "DevicePool", "Failure"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +84,8 @@ class AcceleratorRuntime(ABC):
         """An empty graph: capture_begin, capture_end, replay, reset."""
 
     @abstractmethod
-    def stop_routing(self, device: torch.device, pool: DevicePool) -> None:
-        """Take back from the allocator what a failed capture_end left: allocations must not go to the pool any more."""
+    def stop_routing(self, device: torch.device, pool_handle: Any) -> None:
+        """As `CaptureDevice` says."""
 
     def open_pool(self, device: torch.device | None = None) -> DevicePool:
         device = self._with_index(device)
@@ -113,28 +112,42 @@ class AcceleratorRuntime(ABC):
 
     def record(self, program: CaptureProgram, args: list[Any], pool: DevicePool, options: Options) -> AcceleratorGraph:
         self._check_random_operators(program)
-        device = program.device
-        with self._lock, torch.no_grad(), self.module.device(device):
-            side = self._side_stream(device)
-            side.wait_stream(self.module.current_stream())
+        with self._lock, torch.no_grad(), self.module.device(program.device):
             try:
-                with self.module.stream(side):
-                    buffers = {
-                        plan.index: torch.empty_like(args[plan.index])
-                        for plan in program.inputs
-                        if plan.role is InputRole.USER
-                    }
-                    if self.needs_warm_up:
-                        self._warm_up(program, args)
-                    side.synchronize()
-                    recorded = self._capture(program, args, buffers, pool, options)
-            except torch.OutOfMemoryError as error:
-                self.module.empty_cache()
+                buffers = {
+                    plan.index: torch.empty_like(args[plan.index])
+                    for plan in program.inputs
+                    if plan.role is InputRole.USER
+                }
+                before = pool.nbytes
+                recorded = self._on_side_stream(Capture(self, program, args, buffers, pool.handle, options))
+                grown = max(0, pool.nbytes - before)
+            except RuntimeError as error:
+                self._recover()
                 raise UnsupportedGraph(self.in_plain_words(error)) from error
-            self.module.current_stream().wait_stream(side)
-        graph = AcceleratorGraph(self, program, args, buffers, recorded, options)
+            except UnsupportedGraph:
+                self._recover()
+                raise
+        graph = AcceleratorGraph(program, args, buffers, recorded, grown, options)
         pool.add(graph)
         return graph
+
+    def _on_side_stream(self, capture: Capture) -> Recorded:
+        side = self._side_stream(capture.program.device)
+        side.wait_stream(self.module.current_stream())
+        with self.module.stream(side):
+            if self.needs_warm_up:
+                capture.warm_up(self.module.default_generators[capture.program.device.index or 0])
+            side.synchronize()
+            recorded = capture.record()
+        self.module.current_stream().wait_stream(side)
+        return recorded
+
+    def _recover(self) -> None:
+        """After a failure: forget what is pending, so that eager work goes on."""
+        for step in (self.module.synchronize, self.module.empty_cache):
+            with suppress(RuntimeError):
+                step()
 
     def in_plain_words(self, error: BaseException) -> str:
         """What a failure of the device means; the first line of its message where it is not known."""
@@ -143,50 +156,6 @@ class AcceleratorRuntime(ABC):
             if re.search(failure.pattern, text, re.IGNORECASE):
                 return failure.meaning
         return f"it fails in a capture ({text.strip().splitlines()[0] if text.strip() else type(error).__name__})"
-
-    def _capture(
-        self,
-        program: CaptureProgram,
-        args: list[Any],
-        buffers: dict[int, torch.Tensor],
-        pool: DevicePool,
-        options: Options,
-    ) -> _Recorded:
-        graph = self.new_graph()
-        run = _Run(self, program, args, buffers)
-        before = pool.nbytes
-        with _no_garbage_collection():
-            try:
-                graph.capture_begin(pool=pool.handle, capture_error_mode=options.capture_error_mode)
-                try:
-                    outputs = run.run()
-                except BaseException:
-                    # The capture must end before anything else can happen on the device.
-                    with suppress(RuntimeError):
-                        graph.capture_end()
-                    raise
-                graph.capture_end()
-            except BaseException as error:
-                self._recover(graph, program.device, pool)
-                if isinstance(error, UnsupportedGraph) or not isinstance(error, RuntimeError):
-                    raise
-                raise UnsupportedGraph(self.in_plain_words(error), operator=run.operator, source=run.source) from error
-        return _Recorded(graph, outputs, run.calls, max(0, pool.nbytes - before))
-
-    def _recover(self, graph: Any, device: torch.device, pool: DevicePool) -> None:
-        """After a failed capture: end what is open, forget pending errors, so that eager work goes on."""
-        for step in (graph.reset, lambda: self.stop_routing(device, pool), self.module.synchronize):
-            with suppress(RuntimeError):
-                step()
-
-    def _warm_up(self, program: CaptureProgram, args: list[Any]) -> None:
-        """Run the program once, on copies of what it writes and with torch's generators put back afterwards."""
-        generator = self.module.default_generators[program.device.index or 0]
-        state = generator.get_state()
-        try:
-            _Run(self, program, _with_copies_of_mutated(program, args), {}).run()
-        finally:
-            generator.set_state(state)
 
     def _check_random_operators(self, program: CaptureProgram) -> None:
         if self.capabilities.rng_in_graphs:
@@ -208,147 +177,3 @@ class AcceleratorRuntime(ABC):
         if device is not None and device.index is not None:
             return device
         return torch.device(self.device_type, self.module.current_device())
-
-
-@dataclass(frozen=True, slots=True)
-class _Recorded:
-    """calls: operators that do work; views are none. outputs: as Interpretation.run gives them."""
-
-    graph: Any
-    outputs: list[Any]
-    calls: int
-    pool_growth: int
-
-
-class AcceleratorGraph:
-    """Serves `DeviceGraph`. Its outputs lie in the pool; an output still held is given memory of its own."""
-
-    streams = 1
-
-    def __init__(
-        self,
-        runtime: AcceleratorRuntime,
-        program: CaptureProgram,
-        args: list[Any],
-        buffers: dict[int, torch.Tensor],
-        recorded: _Recorded,
-        options: Options,
-    ) -> None:
-        self._runtime = runtime
-        self._graph = recorded.graph
-        self._preserve = options.live_outputs == "preserve"
-        self._launch = engine().DeviceLaunch()
-        self._addresses: dict[int, int] = {}
-        for plan in program.in_place(frozen_parameter=options.frozen_parameter):
-            self._addresses[plan.index] = args[plan.index].data_ptr()
-            self._launch.add_fixed_input(plan.index, self._addresses[plan.index])
-        for index, buffer in buffers.items():
-            self._launch.add_copied_input(index, buffer)
-        self._outputs: list[Any] = []
-        made: list[torch.Tensor] = []
-        for out in recorded.outputs:
-            if isinstance(out, torch.Tensor):
-                self._outputs.append(Owned(len(made)))
-                made.append(out)
-            else:
-                self._outputs.append(out)
-        for out in made:
-            self._launch.add_output(out)
-        self._all_owned = len(made) == len(self._outputs)
-        self.nodes = recorded.calls
-        self.arena_nbytes = recorded.pool_growth
-        self.copied_nbytes = sum(buffer.nbytes for buffer in buffers.values())
-        self.check = self._launch.check
-
-    def captured_address(self, index: int) -> int:
-        return self._addresses[index]
-
-    def held_outputs(self) -> int:
-        return len(self._launch.held_outputs())
-
-    def run(self, args: list[Any]) -> list[Any]:
-        launch = self._launch
-        if self._preserve:
-            for slot in launch.held_outputs():
-                launch.give_away(slot)
-        launch.copy_inputs(args)
-        self.replay()
-        made: list[Any] = launch.outputs()
-        if self._all_owned:
-            return made
-        return [finish_output(out, made, args) for out in self._outputs]
-
-    def replay(self) -> None:
-        try:
-            self._graph.replay()
-        except RuntimeError as error:
-            raise ReplayError(f"the replay failed on the device: {error}") from error
-
-
-class _Run(Interpretation):
-    """Runs each operator on the device, which executes or captures it. Remembers the last, for messages."""
-
-    def __init__(
-        self, runtime: AcceleratorRuntime, program: CaptureProgram, args: list[Any], buffers: dict[int, torch.Tensor]
-    ) -> None:
-        super().__init__(program, args)
-        self._runtime = runtime
-        self._buffers = buffers
-        self.operator = ""
-        self.source = ""
-        self.calls = 0
-
-    def bring_in(self, plan: InputPlan, arg: Any) -> Any:
-        return self._buffers.get(plan.index, arg)
-
-    def call(self, op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], where: str) -> Any:
-        self.operator, self.source = op.name(), where
-        self.calls += not op.is_view
-        try:
-            return op(*args, **kwargs)
-        except RuntimeError as error:
-            reason = self._runtime.in_plain_words(error)
-            raise UnsupportedGraph(reason, operator=self.operator, source=where) from error
-
-    def made_here(self, value: torch.Tensor) -> bool:
-        if any(shares_memory(value, buffer) for buffer in self._buffers.values()):
-            raise UnsupportedGraph("an output shares memory with the copy of an input")
-        return not any(shares_memory(value, constant) for constant in _constants(self._program.gm))
-
-
-def _constants(gm: torch.fx.GraphModule) -> Iterator[torch.Tensor]:
-    for node in gm.graph.find_nodes(op="get_attr"):
-        value: Any = gm
-        for name in str(node.target).split("."):
-            value = getattr(value, name)
-        if isinstance(value, torch.Tensor):
-            yield value
-
-
-def _with_copies_of_mutated(program: CaptureProgram, args: list[Any]) -> list[Any]:
-    """The arguments, those that the program writes on a copy of their storage, shared as before."""
-    copies: dict[int, torch.Tensor] = {}
-    substituted = list(args)
-    for plan in program.inputs:
-        if plan.role is not InputRole.MUTATED:
-            continue
-        arg = args[plan.index]
-        storage = arg.untyped_storage()
-        if storage._cdata not in copies:
-            elements = storage.nbytes() // arg.itemsize
-            copies[storage._cdata] = arg.as_strided((elements,), (1,), 0).clone()
-        whole = copies[storage._cdata].view(arg.dtype)
-        substituted[plan.index] = whole.as_strided(arg.shape, arg.stride(), arg.storage_offset())
-    return substituted
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """A collected tensor or graph would free device memory, which a capture does not allow."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

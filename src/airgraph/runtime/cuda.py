@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from airgraph.errors import UnsupportedGraph
-from airgraph.runtime.accelerator import AcceleratorRuntime, DevicePool, Failure
+from airgraph.runtime.accelerator import AcceleratorRuntime, Failure
 from airgraph.runtime.base import Capabilities
 
 __all__ = ["CudaRuntime"]
@@ -48,5 +48,5 @@ class CudaRuntime(AcceleratorRuntime):
     def new_graph(self) -> Any:
         return torch.cuda.CUDAGraph()
 
-    def stop_routing(self, device: torch.device, pool: DevicePool) -> None:
-        torch._C._cuda_endAllocateToPool(device.index or 0, pool.handle)
+    def stop_routing(self, device: torch.device, pool_handle: Any) -> None:
+        torch._C._cuda_endAllocateToPool(device.index or 0, pool_handle)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from airgraph.errors import UnsupportedGraph
-from airgraph.runtime.accelerator import AcceleratorRuntime, DevicePool, Failure
+from airgraph.runtime.accelerator import AcceleratorRuntime, Failure
 from airgraph.runtime.base import Capabilities
 
 __all__ = ["NpuRuntime"]
@@ -54,7 +54,7 @@ class NpuRuntime(AcceleratorRuntime):
     def new_graph(self) -> Any:
         return torch.npu.NPUGraph()  # type: ignore[attr-defined]
 
-    def stop_routing(self, device: torch.device, pool: DevicePool) -> None:
+    def stop_routing(self, device: torch.device, pool_handle: Any) -> None:
         import torch_npu
 
-        torch_npu._C._npu_endAllocateToPool(device.index or 0, pool.handle)
+        torch_npu._C._npu_endAllocateToPool(device.index or 0, pool_handle)

@@ -1,0 +1,217 @@
+"""One capture of a program into the graph of an accelerator, and what is done when it fails."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from airgraph.errors import UnsupportedGraph
+from airgraph.options import Options
+from airgraph.program import source_lines
+from airgraph.program.inputs import InputPlan, InputRole
+from airgraph.program.program import CaptureProgram
+from airgraph.runtime.interpretation import Interpretation, shares_memory
+
+__all__ = ["Capture", "CaptureDevice", "Recorded"]
+
+# Operators of these namespaces stay on the stream that they are called on.
+_ON_ONE_STREAM = {"aten", "prims", "prim"}
+
+
+class CaptureDevice(Protocol):
+    """What a capture asks of its device."""
+
+    def new_graph(self) -> Any:
+        """An empty graph: capture_begin, capture_end, replay, reset."""
+        ...
+
+    def stop_routing(self, device: torch.device, pool_handle: Any) -> None:
+        """Take back from the allocator what a failed capture_end left: allocations must not go to the pool any more."""
+        ...
+
+    def synchronize(self) -> None: ...
+
+    def in_plain_words(self, error: BaseException) -> str:
+        """What a failure of the device means; the first line of its message where it is not known."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """calls: operators that do work; views are none. outputs: as Interpretation.run gives them."""
+
+    graph: Any
+    outputs: list[Any]
+    calls: int
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A capture on the current stream, which must not be the default one. buffers: of user inputs, by index."""
+
+    device: CaptureDevice
+    program: CaptureProgram
+    args: list[Any]
+    buffers: dict[int, torch.Tensor]
+    pool_handle: Any
+    options: Options
+
+    def warm_up(self, generator: torch.Generator) -> None:
+        """Run the program once, on copies of what it writes and with the generator put back afterwards."""
+        state = generator.get_state()
+        try:
+            _Run(self.device, self.program, _with_copies_of_mutated(self.program, self.args), {}).run()
+        finally:
+            generator.set_state(state)
+
+    def record(self) -> Recorded:
+        """Raises UnsupportedGraph, after which device and pool are as before."""
+        try:
+            graph, outputs, calls = self._attempt()
+        except _EndFailed as failed:
+            operator, source = self._culprit()
+            raise UnsupportedGraph(
+                self.device.in_plain_words(failed.error), operator=operator, source=source
+            ) from failed.error
+        return Recorded(graph, outputs, calls)
+
+    def _attempt(self, stop_before: int | None = None) -> tuple[Any, list[Any], int]:
+        """Graph, outputs and number of calls; stop_before: capture only the calls before this one."""
+        graph = self.device.new_graph()
+        run = _Run(self.device, self.program, self.args, self.buffers, stop_before)
+        outputs: list[Any] = []
+        with _no_garbage_collection():
+            try:
+                graph.capture_begin(pool=self.pool_handle, capture_error_mode=self.options.capture_error_mode)
+                try:
+                    with suppress(_Stopped):
+                        outputs = run.run()
+                except BaseException:
+                    # The capture must end before anything else can happen on the device.
+                    with suppress(RuntimeError):
+                        graph.capture_end()
+                    raise
+                try:
+                    graph.capture_end()
+                except RuntimeError as error:
+                    raise _EndFailed(error) from error
+            except BaseException:
+                self._discard(graph)
+                raise
+        return graph, outputs, run.calls
+
+    def _discard(self, graph: Any) -> None:
+        def stop_routing() -> None:
+            self.device.stop_routing(self.program.device, self.pool_handle)
+
+        for step in (graph.reset, stop_routing, self.device.synchronize):
+            with suppress(RuntimeError):
+                step()
+
+    def _culprit(self) -> tuple[str, str]:
+        """Name and source line of the operator after which a capture can no longer end.
+
+        ATen's own operators stay on their stream, so only the others are tried, from the last to the first.
+        """
+        operators = [n for n in self.program.gm.graph.nodes if isinstance(n.target, torch._ops.OpOverload)]
+        suspects = [(i, n) for i, n in enumerate(operators) if n.target.namespace not in _ON_ONE_STREAM]
+        for index, node in reversed(suspects):
+            try:
+                graph, _, _ = self._attempt(stop_before=index)
+            except (_EndFailed, UnsupportedGraph):
+                continue
+            self._discard(graph)
+            return node.target.name(), source_lines.of_node(node)
+        if suspects:
+            return suspects[0][1].target.name(), source_lines.of_node(suspects[0][1])
+        return "", ""
+
+
+class _EndFailed(Exception):
+    def __init__(self, error: RuntimeError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class _Stopped(Exception):
+    pass
+
+
+class _Run(Interpretation):
+    """Runs each operator on the device, which executes or captures it."""
+
+    def __init__(
+        self,
+        device: CaptureDevice,
+        program: CaptureProgram,
+        args: list[Any],
+        buffers: dict[int, torch.Tensor],
+        stop_before: int | None = None,
+    ) -> None:
+        super().__init__(program, args)
+        self._device = device
+        self._buffers = buffers
+        self._stop_before = stop_before
+        self._position = 0
+        self.calls = 0
+
+    def bring_in(self, plan: InputPlan, arg: Any) -> Any:
+        return self._buffers.get(plan.index, arg)
+
+    def call(self, op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], where: str) -> Any:
+        if self._position == self._stop_before:
+            raise _Stopped
+        self._position += 1
+        self.calls += not op.is_view
+        try:
+            return op(*args, **kwargs)
+        except RuntimeError as error:
+            raise UnsupportedGraph(self._device.in_plain_words(error), operator=op.name(), source=where) from error
+
+    def made_here(self, value: torch.Tensor) -> bool:
+        if any(shares_memory(value, buffer) for buffer in self._buffers.values()):
+            raise UnsupportedGraph("an output shares memory with the copy of an input")
+        return not any(shares_memory(value, constant) for constant in _constants(self._program.gm))
+
+
+def _constants(gm: torch.fx.GraphModule) -> Iterator[torch.Tensor]:
+    for node in gm.graph.find_nodes(op="get_attr"):
+        value: Any = gm
+        for name in str(node.target).split("."):
+            value = getattr(value, name)
+        if isinstance(value, torch.Tensor):
+            yield value
+
+
+def _with_copies_of_mutated(program: CaptureProgram, args: list[Any]) -> list[Any]:
+    """The arguments, those that the program writes on a copy of their storage, shared as before."""
+    copies: dict[int, torch.Tensor] = {}
+    substituted = list(args)
+    for plan in program.inputs:
+        if plan.role is not InputRole.MUTATED:
+            continue
+        arg = args[plan.index]
+        storage = arg.untyped_storage()
+        if storage._cdata not in copies:
+            elements = storage.nbytes() // arg.itemsize
+            copies[storage._cdata] = arg.as_strided((elements,), (1,), 0).clone()
+        whole = copies[storage._cdata].view(arg.dtype)
+        substituted[plan.index] = whole.as_strided(arg.shape, arg.stride(), arg.storage_offset())
+    return substituted
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """A collected tensor or graph would free device memory, which a capture does not allow."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -1,0 +1,80 @@
+"""A captured graph of an accelerator, ready to replay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from airgraph.errors import ReplayError
+from airgraph.options import Options
+from airgraph.program.program import CaptureProgram
+from airgraph.runtime.cpu.engine import engine
+from airgraph.runtime.device_capture import Recorded
+from airgraph.runtime.interpretation import Owned, finish_output
+
+__all__ = ["AcceleratorGraph"]
+
+
+class AcceleratorGraph:
+    """Serves `DeviceGraph`. Its outputs lie in the pool; an output still held is given memory of its own."""
+
+    streams = 1
+
+    def __init__(
+        self,
+        program: CaptureProgram,
+        args: list[Any],
+        buffers: dict[int, torch.Tensor],
+        recorded: Recorded,
+        arena_nbytes: int,
+        options: Options,
+    ) -> None:
+        self._graph = recorded.graph
+        self._preserve = options.live_outputs == "preserve"
+        self._launch = engine().DeviceLaunch()
+        self._addresses: dict[int, int] = {}
+        for plan in program.in_place(frozen_parameter=options.frozen_parameter):
+            self._addresses[plan.index] = args[plan.index].data_ptr()
+            self._launch.add_fixed_input(plan.index, self._addresses[plan.index])
+        for index, buffer in buffers.items():
+            self._launch.add_copied_input(index, buffer)
+        self._outputs: list[Any] = []
+        made: list[torch.Tensor] = []
+        for out in recorded.outputs:
+            if isinstance(out, torch.Tensor):
+                self._outputs.append(Owned(len(made)))
+                made.append(out)
+            else:
+                self._outputs.append(out)
+        for out in made:
+            self._launch.add_output(out)
+        self._all_owned = len(made) == len(self._outputs)
+        self.nodes = recorded.calls
+        self.arena_nbytes = arena_nbytes
+        self.copied_nbytes = sum(buffer.nbytes for buffer in buffers.values())
+        self.check = self._launch.check
+
+    def captured_address(self, index: int) -> int:
+        return self._addresses[index]
+
+    def held_outputs(self) -> int:
+        return len(self._launch.held_outputs())
+
+    def run(self, args: list[Any]) -> list[Any]:
+        launch = self._launch
+        if self._preserve:
+            for slot in launch.held_outputs():
+                launch.give_away(slot)
+        launch.copy_inputs(args)
+        self.replay()
+        made: list[Any] = launch.outputs()
+        if self._all_owned:
+            return made
+        return [finish_output(out, made, args) for out in self._outputs]
+
+    def replay(self) -> None:
+        try:
+            self._graph.replay()
+        except RuntimeError as error:
+            raise ReplayError(f"the replay failed on the device: {error}") from error

@@ -1,0 +1,176 @@
+"""Programs broken on purpose, each in a process of its own: a named message, and life goes on."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from devices import why_missing
+
+pytestmark = pytest.mark.skipif(
+    why_missing("npu") is not None or "simcann" not in sys.modules, reason="needs the simulated Ascend runtime"
+)
+
+_PREAMBLE = """
+import warnings, torch, torch_npu, airgraph
+caught = warnings.catch_warnings(record=True).__enter__()
+warnings.simplefilter("always")
+torch.set_grad_enabled(False)
+
+def operator(name):
+    def define(function):
+        made = torch.library.custom_op("broken::" + name, mutates_args=())(function)
+        made.register_fake(lambda x: torch.empty_like(x))
+        return made
+    return define
+
+def messages():
+    return [str(w.message) for w in caught if "runs eagerly" in str(w.message)]
+
+def still_works():
+    after = torch.compile(lambda x: x * 3 + 1, backend="airgraph", fullgraph=True)
+    for value in (1.0, 2.0):
+        assert after(torch.full((4,), value, device="npu")).tolist() == [3 * value + 1] * 4
+    assert airgraph.explain().to_dict()["graphs"][-1]["state"] == "captured"
+    print("STILL WORKS")
+"""
+
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Runs a program after the preamble, with these environment variables; gives its stdout."""
+
+    def run_program(program: str, **environment: str) -> str:
+        script = tmp_path / "program.py"
+        script.write_text(_PREAMBLE + textwrap.dedent(program))
+        done = subprocess.run(
+            [sys.executable, "-m", "simcann", str(script)],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "STILL WORKS" in done.stdout
+        return done.stdout
+
+    return run_program
+
+
+def test_a_stream_that_is_forked_and_not_joined(run: Run) -> None:
+    out = run("""
+        side = torch.npu.Stream()
+
+        @operator("joins")
+        def joins(x: torch.Tensor) -> torch.Tensor:
+            side.wait_stream(torch.npu.current_stream())
+            with torch.npu.stream(side):
+                y = x * 2
+            torch.npu.current_stream().wait_stream(side)
+            return y
+
+        @operator("forks")
+        def forks(x: torch.Tensor) -> torch.Tensor:
+            side.wait_stream(torch.npu.current_stream())
+            with torch.npu.stream(side):
+                y = x * 2
+            if not torch.npu.is_current_stream_capturing():
+                torch.npu.synchronize()
+            return y
+
+        good = torch.compile(lambda x: joins(x) + 1, backend="airgraph")
+        for _ in range(3):
+            assert good(torch.ones(4, device="npu")).tolist() == [3.0] * 4
+        assert messages() == []
+        bad = torch.compile(lambda x: forks(joins(x)) + 1, backend="airgraph")
+        for _ in range(3):
+            assert bad(torch.ones(4, device="npu")).tolist() == [5.0] * 4
+        print(messages())
+        assert len(messages()) == 1
+        still_works()
+    """)
+    assert "broken::forks at " in out and "does not join the graph's stream again" in out
+
+
+def test_no_stream_left(run: Run) -> None:
+    out = run(
+        """
+        compiled = torch.compile(lambda x: x * 2, backend="airgraph")
+        for _ in range(2):
+            assert compiled(torch.ones(4, device="npu")).tolist() == [2.0] * 4
+        print(messages())
+        assert len(messages()) == 1
+        print("STILL WORKS")
+        """,
+        SIMCANN_STREAMS="3",
+    )
+    assert "has no stream or event left" in out
+
+
+def test_no_memory_left_for_a_capture(run: Run) -> None:
+    out = run(
+        """
+        x = torch.ones(24 << 20, device="npu", dtype=torch.uint8)
+        # Eagerly it needs two such tensors more; captured, a copy of the input too.
+        compiled = torch.compile(lambda x: x + 1 + 1, backend="airgraph")
+        for _ in range(2):
+            out = compiled(x)
+            assert out[:3].tolist() == [3, 3, 3]
+            del out
+        print(messages())
+        assert len(messages()) == 1
+        still_works()
+        """,
+        SIMCANN_MEMORY="90MiB",
+    )
+    assert "aten::add" in out and "the device is out of memory" in out
+
+
+def test_an_operator_without_a_kernel(run: Run) -> None:
+    out = run("""
+        compiled = torch.compile(lambda x: torch.special.i0(x) + 1, backend="airgraph")
+        try:
+            print(compiled(torch.ones(4, device="npu")).tolist())
+        except RuntimeError as error:
+            print("RAISED", error)
+        print(messages())
+        assert len(messages()) == 1
+        still_works()
+    """)
+    assert "i0" in out
+
+
+def test_a_capture_in_error_mode_global_is_spoiled_by_another_thread_and_named(run: Run) -> None:
+    out = run("""
+        import threading
+
+        @operator("meets_another_thread")
+        def meets_another_thread(x: torch.Tensor) -> torch.Tensor:
+            if torch.npu.is_current_stream_capturing():
+                def synchronise():
+                    try:
+                        torch.npu.synchronize()
+                    except RuntimeError:
+                        pass
+                thread = threading.Thread(target=synchronise)
+                thread.start()
+                thread.join()
+            return x * 2
+
+        for mode, expected in (("global", 1), ("thread_local", 1), ("relaxed", 1)):
+            torch._dynamo.reset()
+            compiled = torch.compile(
+                lambda x: meets_another_thread(x) + 1, backend="airgraph", options={"capture_error_mode": mode}
+            )
+            for _ in range(2):
+                assert compiled(torch.ones(4, device="npu")).tolist() == [3.0] * 4
+            print(mode, len(messages()), messages()[-1:])
+        still_works()
+    """)
+    assert "global 1" in out and "thread_local 1" in out and "relaxed 1" in out
