@@ -97,7 +97,7 @@ Status destroy_list(const List* list) {
 }
 
 // The caller frees the copy with delete[].
-Status copy_out(const std::vector<int64_t>& values, int64_t** out, uint64_t* count) {
+Status copy_out(const Dims& values, int64_t** out, uint64_t* count) {
   *out = new int64_t[values.size()];
   std::copy(values.begin(), values.end(), *out);
   *count = values.size();
@@ -149,19 +149,24 @@ SIMCANN_EXPORT aclTensor* aclCreateTensor(const int64_t* view_dims, uint64_t vie
                             "; supported types are listed in simcann/opapi/descriptor.cpp");
     return nullptr;
   }
-  TensorRecord record{{view_dims, view_dims + view_dims_num}, {}, offset, *dtype, tensor_data, {}, format};
+  auto record = std::make_shared<TensorRecord>();
+  record->sizes.assign(view_dims, view_dims + view_dims_num);
   if (stride != nullptr) {
-    record.strides.assign(stride, stride + view_dims_num);
+    record->strides.assign(stride, stride + view_dims_num);
   } else {
-    record.strides.assign(view_dims_num, 1);
+    record->strides.assign(view_dims_num, 1);
     for (auto i = static_cast<int64_t>(view_dims_num) - 2; i >= 0; --i) {
-      record.strides[i] = record.strides[i + 1] * record.sizes[i + 1];
+      record->strides[i] = record->strides[i + 1] * record->sizes[i + 1];
     }
   }
+  record->offset = offset;
+  record->dtype = *dtype;
+  record->storage = tensor_data;
   if (storage_dims != nullptr) {
-    record.storage_sizes.assign(storage_dims, storage_dims + storage_dims_num);
+    record->storage_sizes.assign(storage_dims, storage_dims + storage_dims_num);
   }
-  return new aclTensor{std::make_shared<TensorRecord>(std::move(record))};
+  record->format = format;
+  return new aclTensor{std::move(record)};
 }
 
 SIMCANN_EXPORT aclScalar* aclCreateScalar(void* value, int data_type) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
 
 #include <cstdint>
 #include <memory>
@@ -10,15 +11,18 @@
 
 namespace simcann::opapi {
 
+// Room for five without an allocation: descriptors are made for every call.
+using Dims = c10::SmallVector<int64_t, 5>;
+
 // A tensor as aclCreateTensor was told: a strided view of device storage. Sizes, strides and the offset count elements.
 struct TensorRecord {
-  std::vector<int64_t> sizes;
-  std::vector<int64_t> strides;
-  int64_t offset;
-  at::ScalarType dtype;
-  void* storage;
-  std::vector<int64_t> storage_sizes;
-  int format;
+  Dims sizes;
+  Dims strides;
+  int64_t offset = 0;
+  at::ScalarType dtype = at::ScalarType::Undefined;
+  void* storage = nullptr;
+  Dims storage_sizes;
+  int format = 0;
 };
 
 // aclDataType <-> at::ScalarType; nullopt where the other side has no such type.

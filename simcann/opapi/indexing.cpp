@@ -53,12 +53,6 @@ Tensor scatter_reduced(const Tensor& self, int64_t dim, const Tensor& index, con
 SIMCANN_OPERATOR(3, aclnnEmbedding, [](const Tensor& weight, const Tensor& indices, Tensor& out) {
   store(out, at::embedding(weight, indices));
 })
-SIMCANN_OPERATOR(6, aclnnEmbeddingDenseBackward,
-                 [](const Tensor& grad, const Tensor& indices, int64_t num_weights, int64_t padding_idx,
-                    bool scale_grad_by_freq, Tensor& out) {
-                   store(out, at::embedding_dense_backward(grad, indices.to(at::kLong), num_weights, padding_idx,
-                                                           scale_grad_by_freq));
-                 })
 
 SIMCANN_OPERATOR(3, aclnnIndex, [](const Tensor& self, const TensorList& indices, Tensor& out) {
   if (!selects_nothing(indices)) {

@@ -5,14 +5,6 @@
 
 using namespace simcann::opapi;
 
-namespace {
-
-std::optional<Tensor> optional(const Tensor& tensor) {
-  return tensor.defined() ? std::optional(tensor) : std::nullopt;
-}
-
-}  // namespace
-
 // The device's plain Gelu is the tanh approximation, whatever the caller of torch asked for.
 SIMCANN_OPERATOR(2, aclnnGelu, [](const Tensor& self, Tensor& out) { store(out, at::gelu(self, "tanh")); })
 SIMCANN_OPERATOR(3, aclnnGeluV2, [](const Tensor& self, int64_t mode, Tensor& out) {
@@ -55,10 +47,6 @@ SIMCANN_OPERATOR(4, aclnnThreshold,
                  [](const Tensor& self, const Scalar& threshold, const Scalar& value, Tensor& out) {
                    store(out, at::threshold(self, threshold, value));
                  })
-SIMCANN_OPERATOR(4, aclnnThresholdBackward,
-                 [](const Tensor& grad, const Tensor& self, const Scalar& threshold, Tensor& out) {
-                   store(out, at::threshold_backward(grad, self, threshold));
-                 })
 SIMCANN_OPERATOR(3, aclnnGlu, [](const Tensor& self, int64_t dim, Tensor& out) { store(out, at::glu(self, dim)); })
 SIMCANN_OPERATOR(3, aclnnSwiGlu, [](const Tensor& self, int64_t dim, Tensor& out) {
   const auto halves = self.chunk(2, dim);
@@ -72,15 +60,6 @@ SIMCANN_OPERATOR(3, aclnnSoftmax, [](const Tensor& self, int64_t dim, Tensor& ou
 SIMCANN_OPERATOR(3, aclnnLogSoftmax, [](const Tensor& self, int64_t dim, Tensor& out) {
   store(out, at::log_softmax(self, dim, out.scalar_type()));
 })
-SIMCANN_OPERATOR(4, aclnnSoftmaxBackward,
-                 [](const Tensor& grad, const Tensor& output, int64_t dim, Tensor& out) {
-                   store(out, at::_softmax_backward_data(grad, output, dim, output.scalar_type()));
-                 })
-SIMCANN_OPERATOR(4, aclnnLogSoftmaxBackward,
-                 [](const Tensor& grad, const Tensor& output, int64_t dim, Tensor& out) {
-                   store(out, at::_log_softmax_backward_data(grad, output, dim, output.scalar_type()));
-                 })
-
 SIMCANN_OPERATOR(8, aclnnLayerNorm,
                  [](const Tensor& input, const Ints& shape, const Tensor& weight, const Tensor& bias, double eps,
                     Tensor& out, Tensor& mean, Tensor& rstd) {
@@ -138,3 +117,7 @@ SIMCANN_OPERATOR(7, aclnnNLLLoss,
                    store(out, loss);
                    store(total_weight, total.reshape(total_weight.sizes()));
                  })
+
+SIMCANN_OPERATOR(4, aclnnMseLoss, [](const Tensor& self, const Tensor& target, int64_t reduction, Tensor& out) {
+  store(out, at::mse_loss(self, target, reduction));
+})

@@ -84,7 +84,7 @@ void Resizable::store(const Tensor& result) {
   if (result.numel() > 0) {
     data.as_strided(result.sizes(), result.contiguous().strides()).copy_(result);
   }
-  record->sizes = result.sizes().vec();
+  record->sizes.assign(result.sizes().begin(), result.sizes().end());
 }
 
 Status execute(aclOpExecutor* executor, void* stream) {

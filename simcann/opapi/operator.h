@@ -63,6 +63,11 @@ struct Resizable {
 // Copy a result into an output, converting its type; the shapes must agree.
 void store(const Tensor& out, const Tensor& result);
 
+// Absent arguments arrive undefined; torch wants nullopt.
+inline std::optional<Tensor> optional(const Tensor& tensor) {
+  return tensor.defined() ? std::optional(tensor) : std::nullopt;
+}
+
 // An operator's name and how often it was called.
 class Operator {
  public:

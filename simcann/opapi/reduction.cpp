@@ -132,5 +132,5 @@ SIMCANN_OPERATOR(4, aclnnCumprod, [](const Tensor& self, const Scalar& dim, Scal
 
 SIMCANN_OPERATOR(4, aclnnBincount,
                  [](const Tensor& self, const Tensor& weights, int64_t minlength, Tensor& out) {
-                   store(out, at::bincount(self, weights.defined() ? std::optional(weights) : std::nullopt, minlength));
+                   store(out, at::bincount(self, optional(weights), minlength));
                  })

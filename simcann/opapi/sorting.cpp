@@ -50,12 +50,10 @@ SIMCANN_OPERATOR(7, aclnnUnique2,
 SIMCANN_OPERATOR(6, aclnnSearchSorted,
                  [](const Tensor& sequence, const Tensor& self, bool out_int32, bool right, const Tensor& sorter,
                     Tensor& out) {
-                   const auto order = sorter.defined() ? std::optional(sorter) : std::nullopt;
-                   store(out, at::searchsorted(sequence, self, out_int32, right, std::nullopt, order));
+                   store(out, at::searchsorted(sequence, self, out_int32, right, std::nullopt, optional(sorter)));
                  })
 SIMCANN_OPERATOR(6, aclnnSearchSorteds,
                  [](const Tensor& sequence, const Scalar& self, bool out_int32, bool right, const Tensor& sorter,
                     Tensor& out) {
-                   const auto order = sorter.defined() ? std::optional(sorter) : std::nullopt;
-                   store(out, at::searchsorted(sequence, self, out_int32, right, std::nullopt, order));
+                   store(out, at::searchsorted(sequence, self, out_int32, right, std::nullopt, optional(sorter)));
                  })

@@ -411,6 +411,9 @@ case("log_softmax", lambda x: F.log_softmax(x, -1), T(layout="strided"))
 for name in ["_softmax_backward_data", "_log_softmax_backward_data"]:
     function = getattr(torch.ops.aten, name)
     case(name, lambda g, y, f=function: f(g, y, -1, y.dtype), T(), T((3, 4), 0.1, 1))
+for name in ["sigmoid_backward", "silu_backward", "tanh_backward"]:
+    case(name, getattr(torch.ops.aten, name), T(layout="strided"), T((3, 4), 0.1, 1))
+case("gelu_backward", lambda g, x: torch.ops.aten.gelu_backward(g, x, approximate="tanh"), T(), T())
 case("threshold_backward", lambda g, x: torch.ops.aten.threshold_backward(g, x, 0), T(), T())
 case("layer_norm", lambda x, w, b: F.layer_norm(x, (4,), w, b), T((2, 3, 4)), T((4,)), T((4,)), dtypes=(torch.float32,))
 case("layer_norm-plain", lambda x: F.layer_norm(x, (3, 4)), T((2, 3, 4)), dtypes=(torch.float32,))
@@ -418,7 +421,30 @@ case("layer_norm-halves", lambda x, w, b: F.layer_norm(x, (4,), w, b), T((2, 4))
 case("rms_norm", lambda x, w: F.rms_norm(x, (4,), w, 1e-6), T((2, 3, 4)), T((4,)), dtypes=(torch.float32,))
 case("nll_loss", F.nll_loss, T((3, 4), dtype=torch.float32), index((3,), 4))
 case("nll_loss-sum", lambda x, t: F.nll_loss(x, t, reduction="sum"), T((3, 4), dtype=torch.float32), index((3,), 4))
+case("mse_loss", F.mse_loss, T(), T())
+case("mse_loss-sum", lambda x, y: F.mse_loss(x, y, reduction="sum"), T(dtype=torch.float32), T(dtype=torch.float32))
 case("cross_entropy", F.cross_entropy, T((3, 4), dtype=torch.float32), index((3,), 4))
+
+
+def gradients(function: Callable[..., torch.Tensor]) -> Callable[..., Any]:
+    """What autograd gives for the sum of squares of a function's result, for each floating-point argument."""
+
+    def call(*arguments: torch.Tensor) -> Any:
+        leaves = [x.detach().requires_grad_(x.dtype.is_floating_point) for x in arguments]
+        function(*leaves).square().sum().backward()
+        return [leaf.grad for leaf in leaves if leaf.requires_grad]
+
+    return call
+
+
+WIDE = T((2, 3, 4), dtype=torch.float32)
+ROW = T((4,), dtype=torch.float32)
+case("layer_norm-gradients", gradients(lambda x, w, b: F.layer_norm(x, (4,), w, b)), WIDE, ROW, ROW)
+case("layer_norm-gradient", gradients(lambda x: F.layer_norm(x, (4,))), WIDE)
+case("linear-gradients", gradients(F.linear), WIDE, T((5, 4), dtype=torch.float32), T((5,), dtype=torch.float32))
+case("cross_entropy-gradient", gradients(F.cross_entropy), T((3, 4), dtype=torch.float32), index((3,), 4))
+case("mse_loss-gradient", gradients(F.mse_loss), WIDE, T((2, 3, 4), 5, 6, dtype=torch.float32))
+case("softmax-gradient", gradients(lambda x: F.softmax(x, -1)), WIDE)
 
 # Attention through torch. Head size 8 takes the fused operator, 6 the step-by-step one.
 
