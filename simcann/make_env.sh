@@ -19,7 +19,9 @@ site='import sysconfig; print(sysconfig.get_path("purelib"))'
 borrowed=$("$main/bin/python" -c "$site")
 
 "$main/bin/python" -m venv "$target"
-"$target/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps "torch_npu==$torch_npu_version"
+# protobuf: the TorchAir that the wheel brings along imports it, but does not ask for it.
+"$target/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
+    "torch_npu==$torch_npu_version" "protobuf>=4"
 own=$("$target/bin/python" -c "$site")
 printf '%s\n' "$borrowed" "$root/src" "$root/simcann/python" > "$own/simcann.pth"
 echo "$target is ready; build the libraries with: cmake -S simcann -B simcann/build && cmake --build simcann/build"
