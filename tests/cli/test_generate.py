@@ -60,11 +60,12 @@ def test_smollm2_knows_the_capital_of_france() -> None:
 def test_different_tokens_fail_with_the_position(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def steps(model: Any, backend: str, *, compare: bool) -> dict[str, Any]:
-        step = make_step(model)
-        return {"captured": lambda ids, cache: (step(ids, cache) + 1) % 256, "eager": step}
+    def ways(model: Any, backend: str, *, compare: bool, cache_len: int) -> dict[str, Any]:
+        step, cache = make_step(model), make_cache(model, cache_len=cache_len)
+        wrong = generate.Way(lambda ids, cache: (step(ids, cache) + 1) % 256, cache)
+        return {"captured": wrong, "eager": generate.Way(step, cache)}
 
-    monkeypatch.setattr(generate, "_steps", steps)
+    monkeypatch.setattr(generate, "_ways", ways)
     with pytest.raises(CommandError, match="tokens differ: token 0 is"):
         generate.run("hello", max_new_tokens=4, device="cpu", model_name="tiny", compare=True)
     assert _row(capsys.readouterr().out, "tokens equal") == "no"

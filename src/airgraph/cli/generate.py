@@ -1,11 +1,13 @@
 """`airgraph generate`: answer a prompt through captured graphs, and compare with eager.
 
-Both ways run the same loop over the same StaticCache. Each is warmed up first; the measured pass that follows
-makes no capture. The first call of each, the capture included, is reported as its own row.
+All ways run the same loop over the same StaticCache. Each is warmed up first; the measured pass that follows
+makes no capture. The first call of each, the capture included, is reported as its own row. On an accelerator the CPU's
+tokens are compared too.
 """
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,13 +24,22 @@ from airgraph.cli.decode import Step, Token, decode_greedily, make_cache, make_s
 from airgraph.cli.failure import CommandError, UsageProblem
 from airgraph.cli.streaming import TextStream, printable
 
-__all__ = ["CaptureCount", "Pass", "command", "count_captures", "first_difference"]
+__all__ = ["CaptureCount", "Pass", "Way", "command", "count_captures", "first_difference"]
 
-DEVICES = ("cpu",)
+DEVICES = ("cpu", "cuda", "npu")
 # Prefill, the first decode step (which captures) and one more to see the graph replayed.
 WARMUP_TOKENS = 3
 CAPTURED = "captured"
 EAGER = "eager"
+EAGER_ON_CPU = "eager on cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A step and the cache that it appends to."""
+
+    step: Step
+    cache: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,26 +106,32 @@ def run(
         language_model = models.load(model_name, device=device, on_step=announce)
         prompt_ids = language_model.tokenizer.encode(prompt)
         _check_length(language_model, len(prompt_ids), max_new_tokens)
-        steps = _steps(language_model.model, backend, compare=compare)
-        cache = make_cache(language_model.model, cache_len=len(prompt_ids) + max(max_new_tokens, WARMUP_TOKENS))
+        ways = _ways(
+            language_model.model,
+            backend,
+            compare=compare,
+            cache_len=len(prompt_ids) + max(max_new_tokens, WARMUP_TOKENS),
+        )
         first_call_ms: dict[str, float] = {}
-        for way, step in steps.items():
-            announce("capturing prefill" if way == CAPTURED else "warming eager prefill")
+        for name, way in ways.items():
+            announce("capturing prefill" if name == CAPTURED else f"warming {name} prefill")
             for index, token in enumerate(
-                decode_greedily(step, prompt_ids, cache, max_new_tokens=WARMUP_TOKENS, eos_ids=frozenset())
+                decode_greedily(way.step, prompt_ids, way.cache, max_new_tokens=WARMUP_TOKENS, eos_ids=frozenset())
             ):
                 if index == 0:
-                    first_call_ms[way] = token.elapsed_ms
-                    announce("capturing decode" if way == CAPTURED else "warming eager decode")
+                    first_call_ms[name] = token.elapsed_ms
+                    announce("capturing decode" if name == CAPTURED else f"warming {name} decode")
 
-    def decode(way: str) -> Iterator[Token]:
+    def decode(name: str) -> Iterator[Token]:
+        way = ways[name]
         return decode_greedily(
-            steps[way], prompt_ids, cache, max_new_tokens=max_new_tokens, eos_ids=language_model.eos_ids
+            way.step, prompt_ids, way.cache, max_new_tokens=max_new_tokens, eos_ids=language_model.eos_ids
         )
 
     passes = {CAPTURED: Pass(first_call_ms[CAPTURED], _stream(decode(CAPTURED), language_model.tokenizer.decode))}
-    if compare:
-        passes[EAGER] = Pass(first_call_ms[EAGER], tuple(decode(EAGER)))
+    for name in ways:
+        if name != CAPTURED:
+            passes[name] = Pass(first_call_ms[name], tuple(decode(name)))
 
     import airgraph
 
@@ -159,7 +176,18 @@ def _check_arguments(prompt: str, max_new_tokens: int, device: str, model: str) 
         raise UsageProblem(f"--max-new-tokens must be at least 1, got {max_new_tokens}")
     if device not in DEVICES:
         raise UsageProblem(f"unknown device {device!r}: this version generates on {', '.join(DEVICES)}")
+    _check_device(device)
     models.check_available(model)
+
+
+def _check_device(device: str) -> None:
+    from airgraph.errors import UnsupportedGraph
+    from airgraph.runtime.registry import runtime_for
+
+    try:
+        runtime_for(device)
+    except UnsupportedGraph as error:
+        raise UsageProblem(f"cannot use device {device!r}: {error}. `airgraph doctor` shows what is here") from error
 
 
 def _check_length(language_model: models.LanguageModel, prompt_len: int, max_new_tokens: int) -> None:
@@ -171,15 +199,19 @@ def _check_length(language_model: models.LanguageModel, prompt_len: int, max_new
         )
 
 
-def _steps(model: Any, backend: str, *, compare: bool) -> dict[str, Step]:
-    """The ways to run a step, in the order in which they are warmed up."""
+def _ways(model: Any, backend: str, *, compare: bool, cache_len: int) -> dict[str, Way]:
+    """The ways to decode, in the order in which they are warmed up."""
     import torch
 
-    steps: dict[str, Step] = {CAPTURED: torch.compile(make_step(model), backend=backend, fullgraph=True, dynamic=False)}
+    cache = make_cache(model, cache_len=cache_len)
+    ways = {CAPTURED: Way(torch.compile(make_step(model), backend=backend, fullgraph=True, dynamic=False), cache)}
     if compare:
         # A function of its own: nothing that was compiled can stand in its way.
-        steps[EAGER] = make_step(model)
-    return steps
+        ways[EAGER] = Way(make_step(model), cache)
+        if model.device.type != "cpu":
+            on_cpu = copy.deepcopy(model).to("cpu")
+            ways[EAGER_ON_CPU] = Way(make_step(on_cpu), make_cache(on_cpu, cache_len=cache_len))
+    return ways
 
 
 def _stream(tokens: Iterator[Token], decode: Callable[[Sequence[int]], str]) -> tuple[Token, ...]:
@@ -206,7 +238,7 @@ def _table(model_name: str, prompt_len: int, passes: dict[str, Pass], count: Cap
     generated = len(passes[CAPTURED].tokens)
     table = Table(title=f"{model_name}: {prompt_len} prompt tokens, {generated} generated", title_justify="left")
     table.add_column("")
-    ways = [way for way in (EAGER, CAPTURED) if way in passes]
+    ways = [way for way in (EAGER_ON_CPU, EAGER, CAPTURED) if way in passes]
     for way in ways:
         table.add_column(way, justify="right")
     rows: list[tuple[str, Callable[[Pass], str]]] = [
@@ -220,9 +252,10 @@ def _table(model_name: str, prompt_len: int, passes: dict[str, Pass], count: Cap
     blank = [""] * (len(ways) - 1)
     table.add_row("graphs captured", *blank, str(count.captures))
     table.add_row("pool bytes", *blank, f"{count.pool_nbytes:,}")
-    if EAGER in passes:
-        equal = passes[CAPTURED].ids == passes[EAGER].ids
-        table.add_row("tokens equal", *blank, "[green]yes[/]" if equal else "[red]no[/]")
+    for label, other in (("tokens equal", EAGER), ("tokens equal to the cpu's", EAGER_ON_CPU)):
+        if other in passes:
+            equal = passes[CAPTURED].ids == passes[other].ids
+            table.add_row(label, *blank, "[green]yes[/]" if equal else "[red]no[/]")
     return table
 
 
