@@ -208,3 +208,4 @@ SIMCANN_OPERATOR(
         store(lse, result.maximum + at::log(result.sum));
       }
     })
+SIMCANN_MAX_WORKSPACE(42, aclnnFusedInferAttentionScoreV3)

@@ -91,14 +91,15 @@ Status execute(aclOpExecutor* executor, void* stream) {
   if (executor == nullptr) {
     return fail(PARAM_NULLPTR, "simcann: an operator was launched without its executor");
   }
-  const std::unique_ptr<aclOpExecutor> owned(executor);
-  owned->op.count_call();
+  const std::unique_ptr<aclOpExecutor, decltype(&aclDestroyAclOpExecutor)> owned(executor, aclDestroyAclOpExecutor);
+  auto& call = static_cast<PreparedCall&>(*executor);
+  call.op.count_call();
   std::function<void()> kernel;
-  if (owned->kernel) {
-    kernel = [kernel = std::move(owned->kernel)] { run(kernel); };
+  if (call.kernel) {
+    kernel = [kernel = std::move(call.kernel)] { run(kernel); };
   }
-  const auto status = launch(stream, owned->op.name(), std::move(kernel));
-  return status == SUCCESS && owned->waits ? aclrtSynchronizeStream(stream) : status;
+  const auto status = launch(stream, call.op.name(), std::move(kernel));
+  return status == SUCCESS && call.waits ? aclrtSynchronizeStream(stream) : status;
 }
 
 }  // namespace simcann::opapi

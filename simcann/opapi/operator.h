@@ -37,6 +37,7 @@
 #include "../src/device.h"
 #include "arity.h"
 #include "descriptor.h"
+#include "executor.h"
 #include "status.h"
 
 namespace simcann::opapi {
@@ -196,16 +197,14 @@ struct Signature<void (Kernel::*)(P...) const> {
 template <typename Kernel>
 using SignatureOf = Signature<decltype(&Kernel::operator())>;
 
-}  // namespace simcann::opapi
+struct PreparedCall : aclOpExecutor {
+  PreparedCall(Operator& op, std::function<void()> kernel, bool waits)
+      : op(op), kernel(std::move(kernel)), waits(waits) {}
 
-// A prepared call. torch_npu never looks inside.
-struct aclOpExecutor {
-  simcann::opapi::Operator& op;
+  Operator& op;
   std::function<void()> kernel;
   bool waits;
 };
-
-namespace simcann::opapi {
 
 // The second call of an operator: queue the prepared kernel and free the executor.
 Status execute(aclOpExecutor* executor, void* stream);
@@ -215,8 +214,8 @@ template <typename Kernel, typename... C>
 Status prepare(Operator& op, Kernel kernel, uint64_t* workspace_size, aclOpExecutor** executor, C... values) {
   *workspace_size = 0;
   const bool enabled = kernels_enabled();
-  *executor = new aclOpExecutor{op, enabled ? SignatureOf<Kernel>::bind(kernel, values...) : std::function<void()>(),
-                                enabled && SignatureOf<Kernel>::WAITS};
+  *executor = new PreparedCall(op, enabled ? SignatureOf<Kernel>::bind(kernel, values...) : std::function<void()>(),
+                               enabled && SignatureOf<Kernel>::WAITS);
   return SUCCESS;
 }
 
@@ -235,4 +234,14 @@ Status prepare(Operator& op, Kernel kernel, uint64_t* workspace_size, aclOpExecu
   }                                                                                                              \
   extern "C" SIMCANN_EXPORT simcann::Status name(void*, uint64_t, aclOpExecutor* executor, void* stream) {       \
     return simcann::opapi::execute(executor, stream);                                                            \
+  }
+
+// Defines <name>GetMaxWorkspaceSize too, for operators whose launch in a captured graph is updated later: torch_npu
+// then allocates the workspace before the capture. It must not be empty.
+#define SIMCANN_MAX_WORKSPACE(arity, name)                                                                       \
+  extern "C" SIMCANN_EXPORT simcann::Status name##GetMaxWorkspaceSize(                                           \
+      SIMCANN_PARAMETERS_##arity(name), uint64_t* workspace_size, aclOpExecutor** executor) {                    \
+    const auto status = name##GetWorkspaceSize(SIMCANN_ARGUMENTS_##arity, workspace_size, executor);             \
+    *workspace_size = 1;                                                                                         \
+    return status;                                                                                               \
   }

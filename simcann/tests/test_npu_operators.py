@@ -152,3 +152,37 @@ def test_fused_infer_attention_score() -> None:
     close(result, F.scaled_dot_product_attention(q, kv, kv, attn_mask=seen, scale=0.25, enable_gqa=True), 2e-3)
     scores = (q.float() @ kv.float().repeat_interleave(2, 1).transpose(-1, -2) * 0.25).masked_fill(~seen, -torch.inf)
     close(lse, scores.logsumexp(-1, keepdim=True), 2e-3)
+
+
+def test_fused_infer_attention_score_is_updated_in_a_captured_graph() -> None:
+    """How a server runs a captured decode step: the lengths of the cache are host numbers and change every step."""
+    q, kv = randn(2, 4, 1, 16, dtype=HALF), randn(2, 2, 7, 16, dtype=HALF)
+    operands = (q.npu(), kv.npu(), kv.npu())
+    options = {"num_heads": 4, "num_key_value_heads": 2, "scale": 0.25, "input_layout": "BNSD"}
+    workspace = torch_npu._npu_fused_infer_attention_score_get_max_workspace(*operands, **options)
+    outputs = [torch.empty_like(operands[0]), torch.empty(1, dtype=HALF, device="npu")]
+
+    def attend(lengths: list[int]) -> None:
+        torch_npu.npu_fused_infer_attention_score.out(
+            *operands, actual_seq_lengths_kv=lengths, workspace=workspace, out=outputs, **options
+        )
+
+    graph, updated = torch.npu.NPUGraph(), torch.npu.ExternalEvent()
+    with torch.npu.graph(graph):
+        stream = torch.npu.current_stream()
+        updated.wait(stream)
+        updated.reset(stream)
+        torch.npu.graph_task_group_begin(stream)
+        attend([7, 7])
+        group = torch.npu.graph_task_group_end(stream)
+    other = torch.npu.Stream()
+    for lengths in ([3, 6], [1, 7]):
+        with torch.npu.stream(other):
+            torch.npu.graph_task_update_begin(other, group)
+            attend(lengths)
+            torch.npu.graph_task_update_end(other)
+            updated.record(other)
+        graph.replay()
+        seen = lengths_mask(lengths, 7)
+        expected = F.scaled_dot_product_attention(q, kv, kv, attn_mask=seen, scale=0.25, enable_gqa=True)
+        close(outputs[0], expected, 2e-3)
