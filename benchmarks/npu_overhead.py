@@ -1,0 +1,211 @@
+"""Host time of a call on Ascend: the real torch_npu on a simulated runtime whose kernels are switched off.
+
+    make bench-npu        or        .venv-npu/bin/python benchmarks/npu_overhead.py [--rounds 40] [--quick]
+
+Each contender has a process of its own (two graph compilers in one process disturb each other); all are alive at once
+and take turns block by block, so that the machine's moods hit them all alike. With kernels off nothing is computed and
+what remains is the time that Python, PyTorch, torch_npu and the contender take: no device's speed is measured. Before,
+every contender's output is compared with eager's in a process with kernels on. Prints a table and writes
+benchmarks/results/npu-overhead-YYYY-MM-DD.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import measure
+from rich.console import Console
+from rich.table import Table
+
+RESULTS = Path(__file__).resolve().parent / "results"
+EAGER = "eager"
+TORCHAIR = "TorchAir reduce-overhead"
+NPUGRAPH_EX = "npugraph_ex"
+NPUGRAPHS = "npugraphs"
+BARE = "bare NPUGraph.replay()"
+AIRGRAPH = "airgraph"
+REPLAY = "airgraph, bare replay"
+CONTENDERS = (EAGER, TORCHAIR, NPUGRAPH_EX, NPUGRAPHS, BARE, AIRGRAPH, REPLAY)
+WORKLOADS = {"mlp": "six operators: three Linear 64x64 with relu, batch 1", "llama": "4-layer Llama-like decode step"}
+BLOCK_NS = 20_000_000
+
+
+def make_workload(name: str) -> tuple[Any, tuple[Any, ...]]:
+    """The model on the device and the arguments of a call."""
+    import workloads
+
+    workload = workloads.make({"mlp": "c", "llama": "a"}[name])
+    return workload.model.npu(), tuple(arg.npu() for arg in workload.args)
+
+
+def make_call(contender: str, model: Any, args: tuple[Any, ...]) -> Callable[..., Any]:
+    """A contender's way of calling the model, warmed up."""
+    import torch
+
+    call = model
+    if contender == TORCHAIR:
+        import torchair
+
+        config = torchair.CompilerConfig()
+        config.mode = "reduce-overhead"
+        backend = torchair.get_npu_backend(compiler_config=config)
+        call = torch.compile(model, backend=backend, fullgraph=True, dynamic=False)
+    elif contender in (NPUGRAPH_EX, NPUGRAPHS):
+        call = torch.compile(model, backend=contender, fullgraph=True, dynamic=False)
+    elif contender in (AIRGRAPH, REPLAY):
+        call = torch.compile(model, backend="airgraph", fullgraph=True, dynamic=False)
+    for _ in range(3):
+        out = call(*args)
+    if contender == REPLAY:
+        from airgraph.capture.ledger import ledger
+
+        (graph,) = (graph for made in ledger.callables for graph in made._graphs.values())
+        return lambda *_: graph.device_graph.replay()
+    if contender == BARE:
+        graph = torch.npu.NPUGraph()
+        with torch.npu.graph(graph):
+            out = model(*args)
+
+        def replay(*_: Any) -> Any:
+            graph.replay()
+            return out
+
+        return replay
+    return call
+
+
+def work(contender: str, workload: str, check: bool) -> None:
+    """In a process of its own: be ready, then answer each line of stdin (a number of calls) with nanoseconds."""
+    import torch
+
+    torch.set_num_threads(1)
+    with torch.no_grad():
+        model, args = make_workload(workload)
+        expected = model(*args)
+        call = make_call(contender, model, args)
+        if check:
+            out = call(*args)
+            if contender != REPLAY:
+                torch.testing.assert_close(out.cpu(), expected.cpu())
+            answer("checked")
+            return
+        timed = measure.Contender(contender, call, args)
+        answer(measure.warm_up(timed, target_ns=BLOCK_NS))
+        for line in sys.stdin:
+            measure.block_ns(timed, max(1, int(line) // 10))
+            answer(measure.block_ns(timed, int(line)))
+            torch.npu.synchronize()
+
+
+def answer(value: object) -> None:
+    print(f"ANSWER {json.dumps(value)}", flush=True)
+
+
+class Worker:
+    """A contender's process."""
+
+    def __init__(self, contender: str, workload: str, *, check: bool = False) -> None:
+        mode = [] if check else ["--null"]
+        worker = [__file__, "--worker", contender, "--workload", workload, *(["--check"] if check else [])]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "simcann", *mode, *worker],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE if check else subprocess.DEVNULL,
+            text=True,
+        )
+
+    def answer(self) -> Any:
+        for line in self._process.stdout:  # type: ignore[union-attr]
+            if line.startswith("ANSWER "):
+                return json.loads(line[len("ANSWER ") :])
+        errors = self._process.stderr.read() if self._process.stderr else ""
+        raise RuntimeError(f"the worker ended without an answer: {errors[-2000:]}")
+
+    def ask(self, calls: int) -> int:
+        print(calls, file=self._process.stdin, flush=True)
+        return int(self.answer())
+
+    def close(self) -> None:
+        self._process.stdin.close()  # type: ignore[union-attr]
+        self._process.wait(timeout=60)
+
+
+def run(workload: str, rounds: int) -> dict[str, Any]:
+    for contender in CONTENDERS:
+        print(f"{workload}: {contender} against eager ...", file=sys.stderr)
+        checking = Worker(contender, workload, check=True)
+        assert checking.answer() == "checked"
+        checking.close()
+    with ExitStack() as stack:
+        workers: dict[str, Worker] = {}
+        calls: dict[str, int] = {}
+        for contender in CONTENDERS:
+            print(f"{workload}: starting {contender} ...", file=sys.stderr)
+            workers[contender] = Worker(contender, workload)
+            stack.callback(workers[contender].close)
+            calls[contender] = workers[contender].answer()
+        samples: dict[str, list[float]] = {contender: [] for contender in CONTENDERS}
+        for number in range(rounds):
+            turn = number % len(CONTENDERS)
+            order = [*CONTENDERS[turn:], *CONTENDERS[:turn]]
+            for contender in reversed(order) if number % 2 else order:
+                count = calls[contender]
+                samples[contender].append(workers[contender].ask(count) / count / 1000)
+    timings = {contender: measure.summarise(samples[contender], calls[contender]) for contender in CONTENDERS}
+    return {
+        "description": WORKLOADS[workload],
+        "contenders": {
+            name: {
+                **timing.to_dict(),
+                "airgraph_speedup": round(timing.median_us / timings[AIRGRAPH].median_us, 3),
+            }
+            for name, timing in timings.items()
+        },
+    }
+
+
+def show(results: dict[str, Any]) -> None:
+    table = Table(title="host µs a call, kernels off: median ± half the interquartile range", title_justify="left")
+    table.add_column("contender")
+    for name in results:
+        table.add_column(name, justify="right")
+        table.add_column("airgraph is", justify="right")
+    for contender in CONTENDERS:
+        cells = []
+        for result in results.values():
+            row = result["contenders"][contender]
+            cells += [f"{row['median_us']:.2f} ± {row['iqr_us'] / 2:.2f}", f"{row['airgraph_speedup']:.2f}x"]
+        table.add_row(contender, *cells)
+    Console().print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=40, help="blocks a contender (default: 40)")
+    parser.add_argument("--quick", action="store_true", help="few rounds, no file written")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--workload", help=argparse.SUPPRESS)
+    parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        work(options.worker, options.workload, options.check)
+        return
+    rounds = 6 if options.quick else options.rounds
+    circumstances = measure.circumstances(rounds)
+    results = {name: run(name, rounds) for name in WORKLOADS}
+    show(results)
+    if not options.quick:
+        body = {"simulated": "simcann, kernels off: host time only", **circumstances, "workloads": results}
+        print(f"wrote {measure.write_json(RESULTS, 'npu-overhead', [1], body)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""A third party adds a device by an entry point: here one for tensors without memory, in a package of its own."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from airgraph.errors import UnsupportedGraph
+from airgraph.runtime.registry import device_types, runtime_for
+
+_PACKAGE = '''
+"""A toy device: torch's meta tensors, of which only the shapes are computed."""
+
+from airgraph.errors import UnsupportedGraph
+from airgraph.memory.pool import MemoryPool
+from airgraph.runtime.base import Capabilities, DeviceMemory
+
+
+class ToyPool(MemoryPool):
+    nbytes, graphs = 0, 1
+
+
+class ToyGraph:
+    streams, arena_nbytes, copied_nbytes = 1, 0, 0
+
+    def __init__(self, program, args):
+        self.program, self.shapes = program, [getattr(arg, "shape", None) for arg in args]
+        self.nodes = sum(node.op == "call_function" for node in program.gm.graph.nodes)
+
+    def check(self, args):
+        for index, (arg, shape) in enumerate(zip(args, self.shapes)):
+            if getattr(arg, "shape", None) != shape:
+                return "mismatched", index
+
+    def captured_address(self, index):
+        return 0
+
+    def held_outputs(self):
+        return 0
+
+    def run(self, args):
+        print("toy: run")
+        return list(self.program.gm(*args))
+
+    def replay(self):
+        print("toy: replay")
+
+
+class ToyRuntime:
+    device_type = "meta"
+    capabilities = Capabilities(external_events=False, rng_in_graphs=False, stream_priorities=False, max_streams=1)
+
+    def open_pool(self, device=None):
+        return ToyPool(device)
+
+    def record(self, program, args, pool, options):
+        if any(arg.shape[0] == 13 for arg in args):
+            raise UnsupportedGraph("thirteen rows bring bad luck")
+        print("toy: record")
+        return ToyGraph(program, args)
+
+    def stream(self, tag, priority=0):
+        raise NotImplementedError
+
+    def event(self, tag):
+        raise NotImplementedError
+
+    def synchronize(self):
+        pass
+
+    def memory(self, device=None):
+        return DeviceMemory(0, 0)
+'''
+
+_PROGRAM = """
+import torch, airgraph, warnings
+from airgraph.runtime.registry import device_types
+assert device_types() == ("cpu", "cuda", "npu", "meta", "phantom"), device_types()
+compiled = torch.compile(lambda x: x @ x.t(), backend="airgraph", dynamic=False, fullgraph=True)
+with torch.no_grad():
+    for rows in (3, 3, 5):
+        assert compiled(torch.empty(rows, 2, device="meta")).shape == (rows, rows)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert compiled(torch.empty(13, 2, device="meta")).shape == (13, 13)
+    messages = [str(w.message) for w in caught]
+    assert sum("thirteen rows bring bad luck" in message for message in messages) == 1, messages
+report = airgraph.explain().to_dict()
+assert report["counters"] == {"captures": 2, "recaptures": 0, "replays": 3, "eager_calls": 1}, report
+assert [pool["device"] for pool in report["pools"]] == ["meta", "meta"], report["pools"]
+assert airgraph.graph_pool_handle("meta").device_type == "meta"
+try:
+    airgraph.graph_pool_handle("phantom")
+except airgraph.errors.OptionError as error:
+    print("refused:", error)
+"""
+
+
+def test_a_device_from_another_package(tmp_path: Path) -> None:
+    (tmp_path / "toy_device.py").write_text(_PACKAGE)
+    info = tmp_path / "toy_device-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-device\nVersion: 1.0\n")
+    points = "[airgraph.devices]\nmeta = toy_device:ToyRuntime\nphantom = toy_device:NoSuchThing\n"
+    (info / "entry_points.txt").write_text(points)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(_PROGRAM)],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[:-1] == ["toy: record", "toy: run", "toy: run", "toy: record", "toy: run"]
+    assert "phantom" in lines[-1]
+
+
+def test_an_unknown_device_is_refused_by_name() -> None:
+    assert device_types()[:3] == ("cpu", "cuda", "npu")
+    with pytest.raises(UnsupportedGraph, match=r"no runtime for device 'tpu'; known: cpu, cuda, npu"):
+        runtime_for("tpu")
