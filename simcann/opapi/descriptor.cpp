@@ -96,38 +96,12 @@ Status destroy_list(const List* list) {
   return destroy(list);
 }
 
-// The caller frees the copy with delete[].
-Status copy_out(const Dims& values, int64_t** out, uint64_t* count) {
-  *out = new int64_t[values.size()];
-  std::copy(values.begin(), values.end(), *out);
-  *count = values.size();
-  return SUCCESS;
-}
-
-template <typename Array>
-Status size_of(const Array* array, uint64_t* size) {
-  if (array == nullptr || size == nullptr) {
-    return fail(PARAM_NULLPTR, "simcann: the size of a null array was asked for");
-  }
-  *size = array->values.size();
-  return SUCCESS;
-}
-
 }  // namespace
 
 std::optional<at::ScalarType> scalar_type(int acl_data_type) {
   for (const auto& [code, type] : DATA_TYPES) {
     if (code == acl_data_type) {
       return type;
-    }
-  }
-  return std::nullopt;
-}
-
-std::optional<int> acl_data_type(at::ScalarType scalar) {
-  for (const auto& [code, type] : DATA_TYPES) {
-    if (type == scalar) {
-      return code;
     }
   }
   return std::nullopt;
@@ -141,7 +115,7 @@ using namespace simcann::opapi;
 extern "C" {
 
 SIMCANN_EXPORT aclTensor* aclCreateTensor(const int64_t* view_dims, uint64_t view_dims_num, int data_type,
-                                          const int64_t* stride, int64_t offset, int format,
+                                          const int64_t* stride, int64_t offset, int /*format*/,
                                           const int64_t* storage_dims, uint64_t storage_dims_num, void* tensor_data) {
   const auto dtype = scalar_type(data_type);
   if (!dtype) {
@@ -165,7 +139,6 @@ SIMCANN_EXPORT aclTensor* aclCreateTensor(const int64_t* view_dims, uint64_t vie
   if (storage_dims != nullptr) {
     record->storage_sizes.assign(storage_dims, storage_dims + storage_dims_num);
   }
-  record->format = format;
   return new aclTensor{std::move(record)};
 }
 
@@ -183,10 +156,6 @@ SIMCANN_EXPORT aclIntArray* aclCreateIntArray(const int64_t* value, uint64_t siz
   return create_array<aclIntArray>(value, size);
 }
 
-SIMCANN_EXPORT aclFloatArray* aclCreateFloatArray(const float* value, uint64_t size) {
-  return create_array<aclFloatArray>(value, size);
-}
-
 SIMCANN_EXPORT aclBoolArray* aclCreateBoolArray(const bool* value, uint64_t size) {
   return create_array<aclBoolArray>(value, size);
 }
@@ -202,44 +171,16 @@ SIMCANN_EXPORT aclScalarList* aclCreateScalarList(const aclScalar* const* value,
 SIMCANN_EXPORT Status aclDestroyTensor(const aclTensor* tensor) { return destroy(tensor); }
 SIMCANN_EXPORT Status aclDestroyScalar(const aclScalar* scalar) { return destroy(scalar); }
 SIMCANN_EXPORT Status aclDestroyIntArray(const aclIntArray* array) { return destroy(array); }
-SIMCANN_EXPORT Status aclDestroyFloatArray(const aclFloatArray* array) { return destroy(array); }
 SIMCANN_EXPORT Status aclDestroyBoolArray(const aclBoolArray* array) { return destroy(array); }
 SIMCANN_EXPORT Status aclDestroyTensorList(const aclTensorList* list) { return destroy_list(list); }
 SIMCANN_EXPORT Status aclDestroyScalarList(const aclScalarList* list) { return destroy_list(list); }
 
+// The caller frees the copy with delete[].
 SIMCANN_EXPORT Status aclGetViewShape(const aclTensor* tensor, int64_t** view_dims, uint64_t* view_dims_num) {
-  return copy_out(tensor->record->sizes, view_dims, view_dims_num);
-}
-
-SIMCANN_EXPORT Status aclGetViewStrides(const aclTensor* tensor, int64_t** strides, uint64_t* strides_num) {
-  return copy_out(tensor->record->strides, strides, strides_num);
-}
-
-SIMCANN_EXPORT Status aclGetStorageShape(const aclTensor* tensor, int64_t** storage_dims, uint64_t* storage_dims_num) {
-  return copy_out(tensor->record->storage_sizes, storage_dims, storage_dims_num);
-}
-
-SIMCANN_EXPORT Status aclGetViewOffset(const aclTensor* tensor, int64_t* offset) {
-  *offset = tensor->record->offset;
-  return SUCCESS;
-}
-
-SIMCANN_EXPORT Status aclGetFormat(const aclTensor* tensor, int* format) {
-  *format = tensor->record->format;
-  return SUCCESS;
-}
-
-SIMCANN_EXPORT Status aclGetDataType(const aclTensor* tensor, int* data_type) {
-  *data_type = acl_data_type(tensor->record->dtype).value();
-  return SUCCESS;
-}
-
-SIMCANN_EXPORT Status aclGetIntArraySize(const aclIntArray* array, uint64_t* size) { return size_of(array, size); }
-SIMCANN_EXPORT Status aclGetFloatArraySize(const aclFloatArray* array, uint64_t* size) { return size_of(array, size); }
-SIMCANN_EXPORT Status aclGetBoolArraySize(const aclBoolArray* array, uint64_t* size) { return size_of(array, size); }
-
-SIMCANN_EXPORT Status aclGetTensorListSize(const aclTensorList* list, uint64_t* size) {
-  *size = list->elements.size();
+  const auto& sizes = tensor->record->sizes;
+  *view_dims = new int64_t[sizes.size()];
+  std::copy(sizes.begin(), sizes.end(), *view_dims);
+  *view_dims_num = sizes.size();
   return SUCCESS;
 }
 

@@ -22,12 +22,10 @@ struct TensorRecord {
   at::ScalarType dtype = at::ScalarType::Undefined;
   void* storage = nullptr;
   Dims storage_sizes;
-  int format = 0;
 };
 
-// aclDataType <-> at::ScalarType; nullopt where the other side has no such type.
+// The element type of an aclDataType; nullopt if torch has no such type.
 std::optional<at::ScalarType> scalar_type(int acl_data_type);
-std::optional<int> acl_data_type(at::ScalarType type);
 
 }  // namespace simcann::opapi
 
@@ -42,10 +40,6 @@ struct aclScalar {
 
 struct aclIntArray {
   std::vector<int64_t> values;
-};
-
-struct aclFloatArray {
-  std::vector<float> values;
 };
 
 struct aclBoolArray {

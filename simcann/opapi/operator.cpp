@@ -28,6 +28,15 @@ void run(const std::function<void()>& kernel) {
   }
 }
 
+// A view beyond its storage means that a descriptor is wrong; the kernel would write over other tensors.
+bool fits_storage(const TensorRecord& record) {
+  auto last = record.offset;
+  for (size_t i = 0; i < record.sizes.size(); ++i) {
+    last += (record.sizes[i] - 1) * record.strides[i];
+  }
+  return record.offset >= 0 && last < c10::multiply_integers(record.storage_sizes);
+}
+
 }  // namespace
 
 Operator::Operator(const char* name) : name_(name) { operators().push_back(this); }
@@ -38,6 +47,8 @@ Tensor view_of(const TensorRecord& record) {
   if (numel == 0) {
     return at::empty(record.sizes, options);
   }
+  TORCH_CHECK(fits_storage(record), "an argument of shape ", at::IntArrayRef(record.sizes), ", strides ",
+              at::IntArrayRef(record.strides), " and offset ", record.offset, " is larger than its storage");
   auto* storage = static_cast<char*>(host_view(record.storage));
   TORCH_CHECK(storage != nullptr, "an argument of shape ", at::IntArrayRef(record.sizes), " is at ", record.storage,
               ", which is not device memory");

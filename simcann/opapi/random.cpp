@@ -88,7 +88,8 @@ SIMCANN_OPERATOR(4, aclnnInplaceBernoulli, [](Tensor& self, const Scalar& p, uin
 SIMCANN_OPERATOR(4, aclnnInplaceBernoulliTensor,
                  [](Tensor& self, const Tensor& p, uint64_t seed, uint64_t offset) {
                    // The probabilities may share their memory with the output: draw() writes it last.
-                   draw(self, [&](Tensor& values) { values.bernoulli_(p.expand(self.sizes()), generator(seed, offset)); });
+                   const auto chances = p.expand(self.sizes());
+                   draw(self, [&](Tensor& values) { values.bernoulli_(chances, generator(seed, offset)); });
                  })
 
 SIMCANN_OPERATOR(5, aclnnInplaceRandom, [](Tensor& self, int64_t from, int64_t to, uint64_t seed, uint64_t offset) {
@@ -102,7 +103,8 @@ SIMCANN_OPERATOR(4, aclnnRandperm, [](int64_t n, uint64_t seed, uint64_t offset,
   store(out, at::randperm(n, generator(seed, offset), at::kLong));
 })
 SIMCANN_OPERATOR(6, aclnnMultinomial,
-                 [](const Tensor& self, int64_t samples, bool replacement, uint64_t seed, uint64_t offset, Tensor& out) {
+                 [](const Tensor& self, int64_t samples, bool replacement, uint64_t seed, uint64_t offset,
+                    Tensor& out) {
                    store(out, at::multinomial(self, samples, replacement, generator(seed, offset)));
                  })
 SIMCANN_OPERATOR(7, aclnnMultinomialTensor,

@@ -8,6 +8,5 @@ namespace simcann::opapi {
 constexpr Status SUCCESS = 0;
 constexpr Status PARAM_NULLPTR = 161001;
 constexpr Status PARAM_INVALID = 161002;
-constexpr Status INNER_ERROR = 561103;
 
 }  // namespace simcann::opapi
