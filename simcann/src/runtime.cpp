@@ -12,7 +12,7 @@
 namespace simcann {
 namespace {
 
-constexpr std::chrono::seconds patience_at_exit{3};
+constexpr std::chrono::seconds patience_for_running_work{3};
 
 }  // namespace
 
@@ -53,7 +53,7 @@ FailurePtr Runtime::destroy_stream(void* handle, bool force) {
   if (auto failure = captures.refuse_if_captured(stream, "destroying the stream")) return failure;
   if (!streams_.remove(handle)) return no_such_stream(handle);
   stream_count_.fetch_sub(1);
-  if (force) stream->clear();
+  if (force) abort_work({stream});
   return nullptr;
 }
 
@@ -64,8 +64,8 @@ FailurePtr Runtime::enqueue(const StreamPtr& stream, NodeKind kind, std::string 
     return captures.add(stream, kind, std::move(name), std::move(work), value_wait);
   }
   if (value_wait.cell != nullptr) {
-    work = [this, value_wait, work = std::move(work)] {
-      wait_for_value(value_wait.cell, value_wait.test, value_wait.expected, [this] { return workers_.stopping(); });
+    work = [value_wait, work = std::move(work), give_up = until_unwanted(stream)] {
+      wait_for_value(value_wait.cell, value_wait.test, value_wait.expected, give_up);
       if (work) work();
     };
   }
@@ -76,9 +76,16 @@ FailurePtr Runtime::enqueue(const StreamPtr& stream, NodeKind kind, std::string 
 FailurePtr Runtime::replay(GraphPtr graph, const StreamPtr& stream) {
   if (auto failure = captures.refuse_if_captured(stream, "replaying a graph")) return failure;
   if (!settings().kernels_enabled) return nullptr;
-  return enqueue(stream, NodeKind::kernel, "graph replay", [this, graph = std::move(graph)] {
-    if (auto failure = graph->run(settings().schedule, workers_, lane_threads_)) throw DeviceFault(failure);
-  });
+  return enqueue(stream, NodeKind::kernel, "graph replay",
+                 [this, graph = std::move(graph), give_up = until_unwanted(stream)] {
+                   if (auto failure = graph->run(settings().schedule, give_up, lane_threads_)) throw DeviceFault(failure);
+                 });
+}
+
+std::function<bool()> Runtime::until_unwanted(const StreamPtr& stream) {
+  return [this, stream, clear_count = stream->clear_count()] {
+    return workers_.stopping() || stream->clear_count() != clear_count;
+  };
 }
 
 std::vector<std::shared_ptr<Stream>> Runtime::streams() {
@@ -91,7 +98,16 @@ std::uint32_t Runtime::streams_left() const { return settings().stream_limit - s
 
 void Runtime::reset() {
   captures.abandon_all();
-  for (const auto& stream : streams()) stream->clear();
+  abort_work(streams());
+}
+
+// What is running cannot be stopped, and its memory may be freed as soon as this returns; so it is waited for.
+void Runtime::abort_work(const std::vector<StreamPtr>& aborted) {
+  for (const auto& stream : aborted) stream->clear();
+  const auto deadline = std::chrono::steady_clock::now() + patience_for_running_work;
+  for (const auto& stream : aborted) {
+    if (!in_forked_child()) stream->synchronize(deadline);
+  }
 }
 
 void Runtime::shut_down() {
@@ -99,7 +115,7 @@ void Runtime::shut_down() {
   workers_.request_stop();
   for (const auto& stream : streams()) stream->wake();
   lane_threads_.wake();
-  workers_.wait_until_left(patience_at_exit);
+  workers_.wait_until_left(patience_for_running_work);
 }
 
 FailurePtr no_such_stream(const void* handle) {

@@ -2,7 +2,9 @@
 // Everything the process has of the simulated device, and the names (handles) by which callers know it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <shared_mutex>
 #include <unordered_map>
@@ -88,6 +90,9 @@ class Runtime {
 
  private:
   Runtime();
+  void abort_work(const std::vector<StreamPtr>& aborted);
+  // True once the process ends or the stream's work is dropped.
+  std::function<bool()> until_unwanted(const StreamPtr& stream);
 
   Workers workers_;
   Turnstile turnstile_;

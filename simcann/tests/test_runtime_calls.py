@@ -127,6 +127,23 @@ def test_a_value_wait_holds_the_stream(acl: Runtime, device: c_void_p, stream: c
     assert acl.status("aclrtValueWait", c_void_p(device.value + 4), c_uint64(3), WAIT_EQUAL, stream) == UNALIGNED
 
 
+def test_a_stream_that_waits_forever_can_be_destroyed_by_force(acl: Runtime, device: c_void_p) -> None:
+    stream, graph = c_void_p(), c_void_p()
+    acl("aclrtMemset", device, c_size_t(8), 0, c_size_t(8))
+    acl("aclrtCreateStream", byref(stream))
+    acl("aclmdlRICaptureBegin", stream, 0)
+    acl("aclrtValueWait", device, c_uint64(1), WAIT_EQUAL, stream)
+    acl("aclmdlRICaptureEnd", stream, byref(graph))
+    for _ in range(2):
+        acl("aclrtValueWait", device, c_uint64(1), WAIT_EQUAL, stream)
+        acl("aclmdlRIExecuteAsync", graph, stream)
+        acl("aclrtStreamAbort", stream)
+        acl("aclrtSynchronizeStreamWithTimeout", stream, 10000)
+    acl("aclmdlRIExecuteAsync", graph, stream)
+    acl("aclrtDestroyStreamForce", stream)
+    acl("aclmdlRIDestroy", graph)
+
+
 def test_events_measure_time(acl: Runtime, stream: c_void_p) -> None:
     start, end = c_void_p(), c_void_p()
     milliseconds = c_float()

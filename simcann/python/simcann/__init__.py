@@ -15,7 +15,7 @@ from pathlib import Path
 
 __all__ = ["NotAvailable", "enable"]
 
-# In this order: libopapi needs libascendcl. All are found by name afterwards, wherever torch_npu asks for them.
+# In this order: libopapi needs libascendcl and libnnopbase. Once loaded, all are found by name.
 LIBRARIES = (
     "libascendcl.so",
     "libhccl.so",
@@ -25,6 +25,7 @@ LIBRARIES = (
     "libacl_tdt_channel.so",
     "libfmk_parser.so",
     "libascend_protobuf.so",
+    "libnnopbase.so",
     "libopapi.so",
 )
 

@@ -36,9 +36,10 @@ const char* name_of(NodeKind kind) noexcept {
 
 // One run of the graph.
 struct Graph::Replay {
-  Replay(std::size_t node_count, const Workers& device_workers) : workers(device_workers), done(node_count) {}
+  Replay(std::size_t node_count, const std::function<bool()>& told_to_give_up)
+      : give_up(told_to_give_up), done(node_count) {}
 
-  const Workers& workers;
+  const std::function<bool()>& give_up;
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<bool> done;  // only of nodes that another lane waits for
@@ -46,7 +47,7 @@ struct Graph::Replay {
   FailurePtr failure;
   std::atomic<bool> failed{false};  // what has not started yet is skipped
 
-  bool abandoned() const noexcept { return failed.load(std::memory_order_acquire) || workers.stopping(); }
+  bool abandoned() const noexcept { return failed.load(std::memory_order_acquire) || give_up(); }
 
   void fail(FailurePtr reason) {
     std::lock_guard lock(mutex);
@@ -202,10 +203,10 @@ void Graph::run_in_order(const Schedule& schedule, Replay& replay) {
   }
 }
 
-FailurePtr Graph::run(const Schedule& schedule, Workers& workers, LaneThreads& threads) {
+FailurePtr Graph::run(const Schedule& schedule, const std::function<bool()>& give_up, LaneThreads& threads) {
   std::lock_guard one_at_a_time(run_mutex_);
   ++runs_;
-  Replay replay(nodes_.size(), workers);
+  Replay replay(nodes_.size(), give_up);
   if (schedule.order != Order::parallel) {
     run_in_order(schedule, replay);
     return replay.failure;

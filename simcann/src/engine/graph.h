@@ -17,7 +17,6 @@
 #include "engine/failure.h"
 #include "engine/schedule.h"
 #include "engine/value.h"
-#include "engine/workers.h"
 
 namespace simcann {
 
@@ -73,8 +72,9 @@ class Graph {
   // New work for the nodes of a group, from now on; a replay that has not reached them yet sees it.
   void update(const TaskGroup& group, std::vector<std::function<void()>> work);
 
-  // Run all nodes once; returns the first failure. Replays of one graph run one after the other.
-  FailurePtr run(const Schedule& schedule, Workers& workers, LaneThreads& threads);
+  // Run all nodes once; returns the first failure. Replays of one graph run one after the other. Once `give_up` says
+  // so, nodes that have not started are skipped and waits for values end.
+  FailurePtr run(const Schedule& schedule, const std::function<bool()>& give_up, LaneThreads& threads);
 
  private:
   struct Lane {

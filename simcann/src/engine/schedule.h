@@ -26,8 +26,12 @@ class Turnstile {
  public:
   explicit Turnstile(Schedule schedule) : schedule_(schedule) {}
 
-  // `sequence` grows with every submission, whatever the stream. Returns when this kernel's turn has come.
+  // A kernel is at the head of its stream; its thread may still have to start. `sequence` grows with every submission,
+  // whatever the stream.
+  void announce(std::uint64_t sequence);
+  // Returns when this kernel's turn has come.
   void enter(std::uint64_t sequence);
+  // It is done, or will not run after all.
   void leave(std::uint64_t sequence);
 
  private:

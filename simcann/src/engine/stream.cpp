@@ -54,6 +54,8 @@ void Stream::submit(Task task) {
   {
     std::lock_guard lock(state_->mutex);
     const auto sequence = context_.next_sequence.fetch_add(1, std::memory_order_relaxed);
+    const bool at_head = state_->finished_count == state_->submitted_count;
+    if (at_head && task.kind == Task::Kind::kernel) context_.turnstile.announce(sequence);
     state_->queue.push_back({std::move(task), sequence});
     ++state_->submitted_count;
     start_thread = !std::exchange(state_->thread_started, true);
@@ -95,6 +97,7 @@ FailurePtr Stream::failure() const {
 
 void Stream::clear() {
   std::lock_guard lock(state_->mutex);
+  clear_count_.fetch_add(1, std::memory_order_release);
   state_->cleared_before = state_->submitted_count;
   state_->failure = nullptr;
 }
@@ -124,10 +127,11 @@ void Stream::run(std::shared_ptr<State> state) {
     auto& task = entry.task;
     switch (task.kind) {
       case Task::Kind::kernel:
-        if (dropped || failed) break;
-        context.turnstile.enter(entry.sequence);
         try {
-          task.body();
+          if (!dropped && !failed) {
+            context.turnstile.enter(entry.sequence);
+            task.body();
+          }
         } catch (const DeviceFault& fault) {
           new_failure = fault.failure();
         } catch (const std::exception& error) {

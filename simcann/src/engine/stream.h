@@ -70,6 +70,8 @@ class Stream {
   FailurePtr failure() const;
   // Drop what is queued (records still finish) and forget the failure.
   void clear();
+  // Grows with every `clear`: work that waits for something can find out that it is no longer wanted.
+  std::uint64_t clear_count() const noexcept { return clear_count_.load(std::memory_order_acquire); }
   // Let the thread notice that the workers are to stop.
   void wake();
 
@@ -81,6 +83,7 @@ class Stream {
   const std::int32_t id_;
   std::atomic<std::uint32_t> priority_;
   const std::uint32_t flags_;
+  std::atomic<std::uint64_t> clear_count_{0};
   std::atomic<Recording> recording_{Recording::none};
   const std::shared_ptr<State> state_;  // shared with the thread, which may outlive the stream
 };

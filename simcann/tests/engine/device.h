@@ -50,8 +50,11 @@ struct Device {
     return nullptr;
   }
 
-  FailurePtr run(const GraphPtr& graph) { return graph->run(schedule, workers, lane_threads); }
+  FailurePtr run(const GraphPtr& graph) {
+    return graph->run(schedule, [this] { return given_up.load(); }, lane_threads);
+  }
 
+  std::atomic<bool> given_up{false};
   Schedule schedule;
   Workers workers;
   Turnstile turnstile;

@@ -120,6 +120,25 @@ TEST(a_value_wait_holds_the_replay_until_the_write) {
   }
 }
 
+TEST(a_replay_that_waits_can_be_given_up) {
+  for (const auto schedule : schedules) {
+    Device device(schedule);
+    const auto origin = device.stream();
+    std::uint64_t cell = 0;
+    bool ran = false;
+    GraphPtr graph;
+    CHECK(!device.captures.begin(origin, CaptureMode::global, &graph));
+    CHECK(!device.captures.add(origin, NodeKind::value_wait, "", {}, {&cell, ValueTest::equal, 1}));
+    CHECK(!device.launch(origin, [&] { ran = true; }));
+    CHECK(!device.captures.end(origin, &graph));
+    std::thread replay([&] { CHECK(!device.run(graph)); });
+    pause_ms(5);
+    device.given_up = true;
+    replay.join();
+    CHECK(!ran);
+  }
+}
+
 TEST(a_value_may_pass_between_lanes) {
   for (const auto schedule : schedules) {
     Device device(schedule);
