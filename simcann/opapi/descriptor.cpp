@@ -44,30 +44,15 @@ T read(const void* value) {
   return result;
 }
 
+// The four types that a torch scalar has.
 std::optional<at::Scalar> read_scalar(const void* value, at::ScalarType type) {
   switch (type) {
-    case at::kFloat:
-      return read<float>(value);
     case at::kDouble:
       return read<double>(value);
-    case at::kHalf:
-      return static_cast<float>(read<at::Half>(value));
-    case at::kBFloat16:
-      return static_cast<float>(read<at::BFloat16>(value));
-    case at::kChar:
-      return read<int8_t>(value);
-    case at::kByte:
-      return read<uint8_t>(value);
-    case at::kShort:
-      return read<int16_t>(value);
-    case at::kInt:
-      return read<int32_t>(value);
     case at::kLong:
       return read<int64_t>(value);
     case at::kBool:
       return read<bool>(value);
-    case at::kComplexFloat:
-      return read<c10::complex<float>>(value);
     case at::kComplexDouble:
       return read<c10::complex<double>>(value);
     default:
@@ -125,20 +110,11 @@ SIMCANN_EXPORT aclTensor* aclCreateTensor(const int64_t* view_dims, uint64_t vie
   }
   auto record = std::make_shared<TensorRecord>();
   record->sizes.assign(view_dims, view_dims + view_dims_num);
-  if (stride != nullptr) {
-    record->strides.assign(stride, stride + view_dims_num);
-  } else {
-    record->strides.assign(view_dims_num, 1);
-    for (auto i = static_cast<int64_t>(view_dims_num) - 2; i >= 0; --i) {
-      record->strides[i] = record->strides[i + 1] * record->sizes[i + 1];
-    }
-  }
+  record->strides.assign(stride, stride + view_dims_num);
   record->offset = offset;
   record->dtype = *dtype;
   record->storage = tensor_data;
-  if (storage_dims != nullptr) {
-    record->storage_sizes.assign(storage_dims, storage_dims + storage_dims_num);
-  }
+  record->storage_sizes.assign(storage_dims, storage_dims + storage_dims_num);
   return new aclTensor{std::move(record)};
 }
 
