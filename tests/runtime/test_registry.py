@@ -78,7 +78,7 @@ class ToyRuntime:
 _PROGRAM = """
 import torch, airgraph, warnings
 from airgraph.runtime.registry import device_types
-assert device_types() == ("cpu", "cuda", "npu", "meta", "phantom"), device_types()
+assert device_types() == ("cpu", "cuda", "npu", "meta", "mtia"), device_types()
 compiled = torch.compile(lambda x: x @ x.t(), backend="airgraph", dynamic=False, fullgraph=True)
 with torch.no_grad():
     for rows in (3, 3, 5):
@@ -92,10 +92,11 @@ report = airgraph.explain().to_dict()
 assert report["counters"] == {"captures": 2, "recaptures": 0, "replays": 3, "eager_calls": 1}, report
 assert [pool["device"] for pool in report["pools"]] == ["meta", "meta"], report["pools"]
 assert airgraph.graph_pool_handle("meta").device_type == "meta"
-try:
-    airgraph.graph_pool_handle("phantom")
-except airgraph.errors.OptionError as error:
-    print("refused:", error)
+for name in ("phantom", "mtia"):
+    try:
+        airgraph.graph_pool_handle(name)
+    except airgraph.errors.OptionError as error:
+        print("refused:", error)
 """
 
 
@@ -104,7 +105,7 @@ def test_a_device_from_another_package(tmp_path: Path) -> None:
     info = tmp_path / "toy_device-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-device\nVersion: 1.0\n")
-    points = "[airgraph.devices]\nmeta = toy_device:ToyRuntime\nphantom = toy_device:NoSuchThing\n"
+    points = "[airgraph.devices]\nmeta = toy_device:ToyRuntime\nmtia = toy_device:NoSuchThing\n"
     (info / "entry_points.txt").write_text(points)
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(_PROGRAM)],
@@ -115,8 +116,9 @@ def test_a_device_from_another_package(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[:-1] == ["toy: record", "toy: run", "toy: run", "toy: record", "toy: run"]
-    assert "phantom" in lines[-1]
+    assert lines[:-2] == ["toy: record", "toy: run", "toy: run", "toy: record", "toy: run"]
+    assert "refused: device 'phantom'" in lines[-2]
+    assert "refused: device 'mtia': the runtime toy_device:NoSuchThing" in lines[-1]
 
 
 def test_an_unknown_device_is_refused_by_name() -> None:

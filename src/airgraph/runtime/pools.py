@@ -13,8 +13,8 @@ __all__ = ["graph_pool_handle"]
 
 def graph_pool_handle(device: str | torch.device | None = None) -> MemoryPool:
     """A new pool on a device, by default the CPU. Raises OptionError for a device that has no runtime."""
-    wanted = torch.device(device if device is not None else "cpu")
     try:
+        wanted = torch.device(device if device is not None else "cpu")
         return runtime_for(wanted.type).open_pool(wanted)
-    except UnsupportedGraph as error:
+    except (RuntimeError, UnsupportedGraph) as error:
         raise OptionError(f"device {device!r}: {error}") from error
