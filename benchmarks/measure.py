@@ -30,12 +30,16 @@ BLOCK_NS = 5_000_000
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """Something to time: `call(*args)`, always inside `context()`, which is entered once a block."""
+    """Something to time: `call(*args)`, always inside `context()`, which is entered once a block.
+
+    finish: ends a block within its time, such as a device's synchronize.
+    """
 
     name: str
     call: Callable[..., object]
     args: tuple[Any, ...] = ()
     context: Callable[[], AbstractContextManager[object]] = nullcontext
+    finish: Callable[[], object] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,7 @@ def block_ns(contender: Contender, calls: int) -> int:
         start = perf_counter_ns()
         for _ in repeat(None, calls):
             call(*args)
+        contender.finish()
         return perf_counter_ns() - start
 
 
