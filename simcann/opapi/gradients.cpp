@@ -14,7 +14,7 @@ OF_OUTPUT_OR_INPUT(SigmoidBackward, at::sigmoid_backward)
 OF_OUTPUT_OR_INPUT(SiluBackward, at::silu_backward)
 OF_OUTPUT_OR_INPUT(TanhBackward, at::tanh_backward)
 
-// Of the tanh approximation, like the forward operator.
+// Of the same approximation as the forward operator.
 SIMCANN_OPERATOR(3, aclnnGeluBackward, [](const Tensor& grad, const Tensor& self, Tensor& out) {
   store(out, at::gelu_backward(grad, self, "tanh"));
 })

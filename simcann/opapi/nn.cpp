@@ -5,7 +5,7 @@
 
 using namespace simcann::opapi;
 
-// The device's plain Gelu is the tanh approximation, whatever the caller of torch asked for.
+// torch_npu does not say here which approximation its caller asked for. Taken to be tanh; not checked on a card.
 SIMCANN_OPERATOR(2, aclnnGelu, [](const Tensor& self, Tensor& out) { store(out, at::gelu(self, "tanh")); })
 SIMCANN_OPERATOR(3, aclnnGeluV2, [](const Tensor& self, int64_t mode, Tensor& out) {
   store(out, at::gelu(self, mode == 1 ? "tanh" : "none"));
