@@ -78,7 +78,8 @@ FailurePtr Runtime::replay(GraphPtr graph, const StreamPtr& stream) {
   if (!settings().kernels_enabled) return nullptr;
   return enqueue(stream, NodeKind::kernel, "graph replay",
                  [this, graph = std::move(graph), give_up = until_unwanted(stream)] {
-                   if (auto failure = graph->run(settings().schedule, give_up, lane_threads_)) throw DeviceFault(failure);
+                   auto failure = graph->run(settings().schedule, give_up, lane_threads_);
+                   if (failure) throw DeviceFault(failure);
                  });
 }
 

@@ -3,6 +3,7 @@
 #include <acl/acl.h>
 
 #include <sstream>
+#include <utility>
 
 #include "engine/capture.h"
 #include "runtime.h"
@@ -39,7 +40,8 @@ bool is_external(const Event& event) { return (event.flags() & ACL_EVENT_EXTERNA
 
 // External events carry a number, 1 once recorded and 0 again after a reset, and are never joined to a capture.
 FailurePtr set_external(const EventPtr& event, const StreamPtr& stream, NodeKind kind, std::uint64_t value) {
-  return Runtime::get().enqueue(stream, kind, address_text(event.get()), [event, value] { write_value(event->cell(), value); });
+  auto write = [event, value] { write_value(event->cell(), value); };
+  return Runtime::get().enqueue(stream, kind, address_text(event.get()), std::move(write));
 }
 
 FailurePtr record(const EventPtr& event, const StreamPtr& stream) {

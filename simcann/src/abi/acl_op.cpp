@@ -32,8 +32,8 @@ namespace {
 aclError no_such_operator(const char* op_type, aclrtStream handle) {
   trace("aclopCompileAndExecute", op_type, handle);
   const std::string name(op_type);
-  auto message = "no such operator: " + name + " (asked for through aclop, the fallback of torch_npu). Add aclnn" + name +
-                 ", or the aclnn function that torch_npu prefers for it, in simcann/opapi";
+  auto message = "no such operator: " + name + " (asked for through aclop, the fallback of torch_npu). Add aclnn" +
+                 name + ", or the aclnn function that torch_npu prefers for it, in simcann/opapi";
   if (const auto stream = Runtime::get().stream(handle)) {
     // Compiling is nothing that a capture can hold, whether or not the operator exists.
     if (auto failure = Runtime::get().captures.refuse_if_captured(stream, "compiling an operator")) {

@@ -18,7 +18,7 @@ class Event {
 
   std::uint32_t flags() const noexcept { return flags_; }
 
-  // What a wait, a query or a synchronisation refers to. At most one of the two is set; neither before the first record.
+  // What a wait, a query or a synchronisation refers to. At most one of the two is set, neither before a record.
   struct Recorded {
     CompletionPtr point;
     std::weak_ptr<Capture> capture;

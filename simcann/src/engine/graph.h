@@ -20,7 +20,16 @@
 
 namespace simcann {
 
-enum class NodeKind { kernel, memory_copy, host_function, event_record, event_wait, event_reset, value_write, value_wait };
+enum class NodeKind {
+  kernel,
+  memory_copy,
+  host_function,
+  event_record,
+  event_wait,
+  event_reset,
+  value_write,
+  value_wait,
+};
 
 const char* name_of(NodeKind kind) noexcept;
 

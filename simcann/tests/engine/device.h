@@ -17,7 +17,9 @@ namespace simcann {
 
 struct Device {
   explicit Device(Schedule order = {}, bool runs_tasks = true)
-      : schedule(order), turnstile(order), context{.workers = workers, .turnstile = turnstile, .runs_tasks = runs_tasks},
+      : schedule(order),
+        turnstile(order),
+        context{.workers = workers, .turnstile = turnstile, .runs_tasks = runs_tasks},
         captures(runs_tasks) {}
 
   // All threads must be gone before what they use.

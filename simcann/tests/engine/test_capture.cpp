@@ -214,7 +214,8 @@ TEST(host_calls_follow_the_modes) {
   for (const auto& [capture, thread, own_allowed, other_allowed] :
        {Case{global, global, false, false}, Case{global, thread_local_, false, true}, Case{global, relaxed, true, true},
         Case{thread_local_, global, false, true}, Case{thread_local_, thread_local_, false, true},
-        Case{thread_local_, relaxed, true, true}, Case{relaxed, global, true, true}, Case{relaxed, relaxed, true, true}}) {
+        Case{thread_local_, relaxed, true, true}, Case{relaxed, global, true, true},
+        Case{relaxed, relaxed, true, true}}) {
     for (const bool own : {true, false}) {
       Device device;
       const auto stream = device.stream();

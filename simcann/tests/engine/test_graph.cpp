@@ -13,8 +13,8 @@ const Schedule schedules[] = {{}, {Order::adversarial, 0}, {Order::seeded, 3}};
 
 }  // namespace
 
-// Every lane adds to numbers of its own; a fan-out and a fan-in order them. No atomics: ThreadSanitizer sees a wait that
-// a replay did not respect.
+// Every lane adds to numbers of its own; a fan-out and a fan-in order them. No atomics: ThreadSanitizer sees a wait
+// that a replay did not respect.
 TEST(waits_and_lane_order_hold_under_every_schedule) {
   for (const auto schedule : schedules) {
     Device device(schedule);
