@@ -95,7 +95,8 @@ FailurePtr Captures::end(const StreamPtr& stream, GraphPtr* graph) {
   }
   if (capture->mode != CaptureMode::relaxed && capture->thread != std::this_thread::get_id()) {
     return make_failure(ACL_ERROR_RT_STREAM_CAPTURE_WRONG_THREAD,
-                        "the capture on " + named(*stream) + " began in another thread; only a relaxed one may end here");
+                        "the capture on " + named(*stream) +
+                            " began in another thread; only relaxed ones may end here");
   }
   release_streams(*capture);
   std::erase(captures_, capture);
