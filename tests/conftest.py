@@ -1,11 +1,24 @@
 """Every test begins with nothing compiled and nothing counted."""
 
+import importlib.util
+import os
 from collections.abc import Iterator
 
 import pytest
+
+if importlib.util.find_spec("simcann") and importlib.util.find_spec("torch_npu"):
+    # The environment of `make test-npu`, where torch can be imported only on the simulated runtime.
+    import simcann
+
+    simcann.enable()
+
 import torch
 
 import airgraph
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Workers share the cores already.
+    torch.set_num_threads(1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

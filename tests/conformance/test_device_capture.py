@@ -1,6 +1,7 @@
 """Capture executes nothing, every call executes exactly once, and results are those of eager."""
 
 import threading
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -242,6 +243,28 @@ def test_random_numbers_are_fresh_and_follow_the_generator(device: str) -> None:
     assert not torch.equal(first[0][1], first[1][1])
     assert 0.4 < (first[0][0] == 0).float().mean() < 0.6
     assert _counters() == {"captures": 1, "recaptures": 0, "replays": 6, "eager_calls": 0}
+
+
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore:airgraph.*repeat its random numbers")
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda x: torch.bernoulli(x * 0.5),
+        lambda x: torch.rand_like(x),
+        lambda x: torch.randn_like(x),
+        lambda x: torch.randperm(1000, device=x.device),
+        lambda x: torch.normal(x, x),
+        lambda x: torch.randint(100, (1000,), device=x.device),
+        lambda x: x.clone().uniform_(),
+        lambda x: x.clone().exponential_(),
+    ],
+)
+def test_no_random_operator_repeats_itself(device: str, draw: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    compiled = torch.compile(draw, backend="airgraph", fullgraph=True)
+    x = torch.ones(1000, device=device)
+    first, second = compiled(x).cpu(), compiled(x).cpu()
+    assert not torch.equal(first, second)
 
 
 @torch.no_grad()

@@ -98,6 +98,63 @@ def test_a_stream_that_is_forked_and_not_joined(run: Run) -> None:
     assert "broken::forks at " in out and "does not join the graph's stream again" in out
 
 
+def test_a_stream_that_does_not_wait_for_the_graphs(run: Run) -> None:
+    out = run("""
+        side = torch.npu.Stream()
+
+        @operator("does_not_wait")
+        def does_not_wait(x: torch.Tensor) -> torch.Tensor:
+            with torch.npu.stream(side):
+                y = x * 2
+            torch.npu.current_stream().wait_stream(side)
+            return y
+
+        compiled = torch.compile(lambda x: does_not_wait(x + 1) + 1, backend="airgraph")
+        for _ in range(2):
+            torch.npu.synchronize()
+            compiled(torch.ones(4, device="npu"))
+        print(messages())
+        assert len(messages()) == 1
+        still_works()
+    """)
+    assert "broken::does_not_wait at " in out and "recorded outside the capture" in out
+
+
+def test_a_missing_wait_within_a_graph_shows(run: Run) -> None:
+    run(
+        """
+        side = torch.npu.Stream()
+
+        def define(name, waits):
+            @operator(name)
+            def fork(x: torch.Tensor) -> torch.Tensor:
+                current = torch.npu.current_stream()
+                side.wait_stream(current)
+                with torch.npu.stream(side):
+                    y = (x * 2).exp().log()
+                if waits:
+                    current.wait_stream(side)
+                z = y + 1
+                current.wait_stream(side)
+                return z
+            return fork
+
+        results = {}
+        for name, waits in (("waits", True), ("misses_a_wait", False)):
+            fork = define(name, waits)
+            compiled = torch.compile(lambda x: fork(x), backend="airgraph")
+            results[name] = [
+                torch.allclose(compiled(torch.full((4,), float(i), device="npu")).cpu(), torch.full((4,), 2.0 * i + 1))
+                for i in range(1, 9)
+            ]
+        print(results)
+        assert all(results["waits"]) and not all(results["misses_a_wait"])
+        still_works()
+        """,
+        SIMCANN_SCHEDULE="adversarial",
+    )
+
+
 def test_no_stream_left(run: Run) -> None:
     out = run(
         """

@@ -153,18 +153,24 @@ void Graph::run_lane(std::uint32_t lane, Replay& replay) const {
   }
 }
 
-std::vector<std::uint64_t> Graph::priorities(const Schedule& schedule) {
-  std::vector<std::uint64_t> result(nodes_.size());
+std::vector<Graph::Urgency> Graph::urgencies(const Schedule& schedule) const {
   if (schedule.order == Order::seeded) {
     const auto seed = mix(schedule.seed, runs_);
-    for (std::size_t i = 0; i < result.size(); ++i) result[i] = mix(seed, i);
+    std::vector<Urgency> result;
+    for (std::size_t i = 0; i < nodes_.size(); ++i) result.push_back({mix(seed, i)});
     return result;
   }
-  // As urgent as the latest node that depends on it: so a late node overtakes an early one also when it first needs
-  // others. Later nodes are done first, so one pass backwards is enough.
-  for (std::size_t i = result.size(); i-- > 0;) {
-    result[i] = std::max<std::uint64_t>(result[i], i);
-    const auto pass_on = [&](std::uint32_t earlier) { result[earlier] = std::max(result[earlier], result[i]); };
+  // The set of the kernels that depend on a node, itself included, read as a number whose bits are the nodes, the latest first. Of
+  // two nodes that one is more urgent on which the latest kernel depends that does not depend on both: so a late kernel
+  // overtakes an early one also when it first needs others, and although all streams join in the end.
+  constexpr std::size_t bits = 64;
+  const auto words = nodes_.size() / bits + 1;
+  std::vector<Urgency> result(nodes_.size(), Urgency(words, 0));
+  for (std::size_t i = nodes_.size(); i-- > 0;) {
+    if (nodes_[i].work) result[i][words - 1 - i / bits] |= std::uint64_t{1} << (i % bits);
+    const auto pass_on = [&](std::uint32_t earlier) {
+      for (std::size_t word = 0; word < words; ++word) result[earlier][word] |= result[i][word];
+    };
     for (const auto earlier : nodes_[i].waits_for) pass_on(earlier);
     if (const auto position = position_in_lane_[i]; position > 0) pass_on(lanes_[nodes_[i].lane].nodes[position - 1]);
   }
@@ -172,7 +178,7 @@ std::vector<std::uint64_t> Graph::priorities(const Schedule& schedule) {
 }
 
 void Graph::run_in_order(const Schedule& schedule, Replay& replay) {
-  const auto urgency = priorities(schedule);
+  const auto urgency = urgencies(schedule);
   std::vector<std::uint32_t> next(lanes_.size(), 0);
   std::vector<bool> done(nodes_.size(), false);
   const auto can_run = [&](std::uint32_t number) {

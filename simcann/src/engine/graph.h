@@ -96,7 +96,9 @@ class Graph {
   void run_node(std::uint32_t node, Replay& replay) const;
   void run_lane(std::uint32_t lane, Replay& replay) const;
   void run_in_order(const Schedule& schedule, Replay& replay);
-  std::vector<std::uint64_t> priorities(const Schedule& schedule);
+  // Of a node; the greater runs first.
+  using Urgency = std::vector<std::uint64_t>;
+  std::vector<Urgency> urgencies(const Schedule& schedule) const;
 
   const std::uint32_t id_;
   std::vector<Node> nodes_;

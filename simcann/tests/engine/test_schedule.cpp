@@ -39,6 +39,31 @@ TEST(adversarial_replay_shows_a_missing_wait_every_time) {
   }
 }
 
+TEST(adversarial_replay_shows_a_missing_wait_before_streams_join) {
+  Device device({Order::adversarial, 0});
+  const auto origin = device.stream();
+  const auto side = device.stream();
+  const auto fork = new_event();
+  const auto joined = new_event();
+  int value = 0;
+  int seen = 0;
+  GraphPtr graph;
+  CHECK(!device.captures.begin(origin, CaptureMode::global, &graph));
+  CHECK(!device.record(origin, fork));
+  CHECK(!device.captures.wait(side, fork));
+  CHECK(!device.launch(side, [&value] { ++value; }));
+  CHECK(!device.record(side, joined));
+  // Here the wait is missing; it comes too late.
+  CHECK(!device.launch(origin, [&value, &seen] { seen = value; }));
+  CHECK(!device.captures.wait(origin, joined));
+  CHECK(!device.launch(origin, [] {}));
+  CHECK(!device.captures.end(origin, &graph));
+  for (int i = 1; i <= 20; ++i) {
+    CHECK(!device.run(graph));
+    CHECK(value == i && seen == i - 1);
+  }
+}
+
 TEST(seeds_try_both_orders) {
   Device device({Order::seeded, 1});
   int value = 0;

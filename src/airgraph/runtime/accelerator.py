@@ -16,6 +16,7 @@ import torch
 from airgraph.errors import UnsupportedGraph
 from airgraph.memory.pool import MemoryPool
 from airgraph.options import Options
+from airgraph.program import source_lines
 from airgraph.program.inputs import InputRole
 from airgraph.program.program import CaptureProgram
 from airgraph.runtime.base import Capabilities, DeviceMemory
@@ -66,6 +67,8 @@ class AcceleratorRuntime(ABC):
     capabilities: Capabilities
     # Whether kernels and library handles must have run once before a capture.
     needs_warm_up: bool
+    # Random operators, as ATen names them, whose numbers are those of the capture at each replay.
+    repeated_random: frozenset[str] = frozenset()
     failures: tuple[Failure, ...]
 
     def __init__(self) -> None:
@@ -158,13 +161,15 @@ class AcceleratorRuntime(ABC):
         return f"it fails in a capture ({text.strip().splitlines()[0] if text.strip() else type(error).__name__})"
 
     def _check_random_operators(self, program: CaptureProgram) -> None:
-        if self.capabilities.rng_in_graphs:
-            return
         for node in program.gm.graph.nodes:
-            if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+                continue
+            name = node.target.name()
+            if not self.capabilities.rng_in_graphs or name.partition("::")[2].partition(".")[0] in self.repeated_random:
                 raise UnsupportedGraph(
-                    f"graphs of {self.device_type} repeat the same random numbers at each replay",
-                    operator=node.target.name(),
+                    f"a graph of {self.device_type} would repeat its random numbers at each replay",
+                    operator=name,
+                    source=source_lines.of_node(node),
                 )
 
     def _side_stream(self, device: torch.device) -> Any:

@@ -31,6 +31,10 @@ class CudaRuntime(AcceleratorRuntime):
             "it waits for the device or reads a value on the host, which a capture does not allow",
         ),
         Failure(
+            "stream ?capture ?isolation|uncaptured event",
+            "it waits for an event recorded outside the capture; let that stream wait for the graph's first",
+        ),
+        Failure(
             "stream ?capture ?invalidated|previous error during capture",
             "an operator before it did what a capture does not allow",
         ),

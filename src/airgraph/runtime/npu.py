@@ -19,6 +19,8 @@ class NpuRuntime(AcceleratorRuntime):
     device_type = "npu"
     capabilities = Capabilities(external_events=True, rng_in_graphs=True, stream_priorities=True, max_streams=1980)
     needs_warm_up = False
+    # torch_npu hands these their seed from the host.
+    repeated_random = frozenset({"bernoulli", "bernoulli_", "multinomial", "randperm", "normal"})
     # By the numbers of acl/error_codes/rt_error_codes.h.
     failures = (
         Failure(r"out of memory|207001", "the device is out of memory"),
@@ -31,7 +33,11 @@ class NpuRuntime(AcceleratorRuntime):
             "it waits for the device or reads a value on the host, which a capture does not allow",
         ),
         Failure(r"20700[578]", "the device has no stream or event left for the capture; capture fewer shapes"),
-        Failure(r"107024|107032|107036|107038|507903", "an operator before it did what a capture does not allow"),
+        Failure(
+            r"107024",
+            "it waits for an event recorded outside the capture; let that stream wait for the graph's first",
+        ),
+        Failure(r"107032|107036|107038|507903", "an operator before it did what a capture does not allow"),
         Failure(
             r"aclop|AclSetCompileopt|no such operator",
             "torch_npu has no aclnn kernel for it, and the kernel it falls back to cannot be captured",
