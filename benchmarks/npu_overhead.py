@@ -4,8 +4,9 @@
 
 Each contender has a process of its own (two graph compilers in one process disturb each other); all are alive at once
 and take turns block by block, so that the machine's moods hit them all alike. With kernels off nothing is computed and
-what remains is the time that Python, PyTorch, torch_npu and the contender take: no device's speed is measured. Before,
-every contender's output is compared with eager's in a process with kernels on. Prints a table and writes
+what remains is the time that Python, PyTorch, torch_npu and the contender take: no device's speed is measured. All call
+torch.compile with nothing but a backend; `dynamic=` and `fullgraph=` add some microseconds a call to each of them.
+Before, every contender's output is compared with eager's in a process with kernels on. Prints a table and writes
 benchmarks/results/npu-overhead-YYYY-MM-DD.json.
 """
 
@@ -56,11 +57,11 @@ def make_call(contender: str, model: Any, args: tuple[Any, ...]) -> Callable[...
         config = torchair.CompilerConfig()
         config.mode = "reduce-overhead"
         backend = torchair.get_npu_backend(compiler_config=config)
-        call = torch.compile(model, backend=backend, fullgraph=True, dynamic=False)
+        call = torch.compile(model, backend=backend)
     elif contender in (NPUGRAPH_EX, NPUGRAPHS):
-        call = torch.compile(model, backend=contender, fullgraph=True, dynamic=False)
+        call = torch.compile(model, backend=contender)
     elif contender in (AIRGRAPH, REPLAY):
-        call = torch.compile(model, backend="airgraph", fullgraph=True, dynamic=False)
+        call = torch.compile(model, backend="airgraph")
     for _ in range(3):
         out = call(*args)
     if contender == REPLAY:

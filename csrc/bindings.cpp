@@ -100,24 +100,20 @@ at::Tensor view_at(const at::Tensor& bytes, at::ScalarType dtype, const std::vec
   return tensor;
 }
 
-// Tensors of an argument list; what is not a tensor stays undefined.
-std::vector<at::Tensor> tensors_of(const py::list& args) {
-  std::vector<at::Tensor> tensors;
-  tensors.reserve(args.size());
-  for (const auto& item : args) {
-    tensors.push_back(THPVariable_Check(item.ptr()) ? THPVariable_Unpack(item.ptr()) : at::Tensor());
+// The tensors of an argument list, borrowed: the list keeps them alive, also while the GIL is released.
+struct Arguments {
+  PyObject* list;
+  const at::Tensor& operator()(size_t index) const {
+    return THPVariable_Unpack(PyList_GET_ITEM(list, static_cast<Py_ssize_t>(index)));
   }
-  return tensors;
-}
+};
 
 // None, or ("moved" | "mismatched", input index).
-template <class AnyLaunch>
-py::object check(const AnyLaunch& launch, const py::list& args) {
-  const auto tensors = tensors_of(args);
-  if (const auto index = launch.inputs.moved(tensors)) {
+py::object problem_with(const Inputs& inputs, const Arguments& args) {
+  if (const auto index = inputs.moved(args)) {
     return py::make_tuple("moved", *index);
   }
-  if (const auto index = launch.inputs.mismatched(tensors)) {
+  if (const auto index = inputs.mismatched(args)) {
     return py::make_tuple("mismatched", *index);
   }
   return py::none();
@@ -131,17 +127,47 @@ void def_inputs(py::class_<AnyLaunch>& launch) {
              // NOLINTNEXTLINE(performance-no-int-to-ptr)
              self.inputs.add(FixedInput{index, reinterpret_cast<const void*>(address)});
            })
-      .def("add_copied_input",
-           [](AnyLaunch& self, size_t index, at::Tensor buffer) {
-             self.inputs.add(CopiedInput{index, std::move(buffer)});
-           })
-      .def("check", &check<AnyLaunch>);
+      .def("add_copied_input", [](AnyLaunch& self, size_t index, at::Tensor buffer) {
+        self.inputs.add(CopiedInput{index, std::move(buffer)});
+      })
+      .def("add_written_input", [](AnyLaunch& self, size_t index) { self.inputs.add_written(index); });
 }
 
-std::vector<at::Tensor> run(Launch& launch, const py::list& args) {
-  const auto tensors = tensors_of(args);
-  const py::gil_scoped_release released;
-  return launch.run(tensors);
+py::object run(Launch& launch, const py::list& list) {
+  const Arguments args{list.ptr()};
+  if (auto problem = problem_with(launch.inputs, args); !problem.is_none()) {
+    return problem;
+  }
+  launch.inputs.bump_versions(args);
+  std::vector<at::Tensor> made;
+  {
+    const py::gil_scoped_release released;
+    made = launch.run(args);
+  }
+  return py::cast(std::move(made));
+}
+
+// A launch with the graph's own `replay`, called as Python calls it.
+struct BoundLaunch : DeviceLaunch {
+  BoundLaunch(py::object call, bool preserve_held) : replay(std::move(call)), preserve(preserve_held) {}
+  py::object replay;
+  bool preserve;
+};
+
+py::object run_bound(BoundLaunch& launch, const py::list& list) {
+  const Arguments args{list.ptr()};
+  if (auto problem = problem_with(launch.inputs, args); !problem.is_none()) {
+    return problem;
+  }
+  launch.inputs.bump_versions(args);
+  if (launch.preserve) {
+    for (const size_t slot : launch.held_outputs()) {
+      launch.give_away(slot);
+    }
+  }
+  launch.copy_inputs(args);
+  launch.replay();
+  return py::cast(launch.outputs());
 }
 
 }  // namespace
@@ -187,13 +213,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def("run", &run);
   def_inputs(launch);
 
-  py::class_<DeviceLaunch> device_launch(m, "DeviceLaunch");
-  device_launch.def(py::init<>())
-      .def("add_output", &DeviceLaunch::add_output)
-      .def("copy_inputs", [](const DeviceLaunch& self, const py::list& args) { self.copy_inputs(tensors_of(args)); })
-      .def("outputs", &DeviceLaunch::outputs)
-      .def("held_outputs", &DeviceLaunch::held_outputs)
-      .def("give_away", &DeviceLaunch::give_away);
+  py::class_<BoundLaunch> device_launch(m, "DeviceLaunch");
+  device_launch.def(py::init<py::object, bool>())
+      .def("add_output", &BoundLaunch::add_output)
+      .def("held_outputs", [](const BoundLaunch& self) { return self.held_outputs().size(); })
+      .def("run", &run_bound);
   def_inputs(device_launch);
 
   m.def("unallocated", [](const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,

@@ -1,5 +1,6 @@
 #include "device_launch.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
@@ -30,16 +31,8 @@ void DeviceLaunch::add_output(const at::Tensor& slot) {
   slots_.push_back(share(slot));
 }
 
-void DeviceLaunch::copy_inputs(c10::ArrayRef<at::Tensor> args) const {
-  std::vector<at::Tensor> targets;
-  std::vector<at::Tensor> sources;
-  for (const auto& input : inputs.copied()) {
-    const auto& arg = args[input.index];
-    if (arg.const_data_ptr() != input.buffer.const_data_ptr()) {
-      targets.push_back(input.buffer);
-      sources.push_back(arg);
-    }
-  }
+void DeviceLaunch::copy(const std::vector<at::Tensor>& targets, const std::vector<at::Tensor>& sources) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
   if (targets.size() == 1) {
     targets[0].copy_(sources[0], /*non_blocking=*/true);
   } else if (!targets.empty()) {

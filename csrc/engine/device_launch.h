@@ -18,7 +18,19 @@ class DeviceLaunch {
   void add_output(const at::Tensor& slot);
 
   // One call to the device for all inputs, none if there is nothing to copy.
-  void copy_inputs(c10::ArrayRef<at::Tensor> args) const;
+  template <class Arguments>
+  void copy_inputs(const Arguments& at) const {
+    std::vector<at::Tensor> targets;
+    std::vector<at::Tensor> sources;
+    for (const auto& input : inputs.copied()) {
+      const at::Tensor& arg = at(input.index);
+      if (arg.const_data_ptr() != input.buffer.const_data_ptr()) {
+        targets.push_back(input.buffer);
+        sources.push_back(arg);
+      }
+    }
+    copy(targets, sources);
+  }
 
   // Fresh tensors over the slots.
   std::vector<at::Tensor> outputs() const;
@@ -32,6 +44,8 @@ class DeviceLaunch {
   void give_away(size_t slot);
 
  private:
+  static void copy(const std::vector<at::Tensor>& targets, const std::vector<at::Tensor>& sources);
+
   struct Shared {
     size_t slot;   // the first over this storage
     size_t count;  // how many slots are

@@ -20,19 +20,53 @@ struct CopiedInput {
   at::Tensor buffer;
 };
 
+// `at(i)` gives argument i as a const at::Tensor&.
 class Inputs {
  public:
   void add(FixedInput input) { fixed_.push_back(input); }
   void add(CopiedInput input) { copied_.push_back(std::move(input)); }
 
   // The index of the first fixed input that is not where it was captured.
-  std::optional<size_t> moved(c10::ArrayRef<at::Tensor> args) const;
+  template <class Arguments>
+  std::optional<size_t> moved(const Arguments& at) const {
+    for (const auto& input : fixed_) {
+      if (at(input.index).const_data_ptr() != input.address) {
+        return input.index;
+      }
+    }
+    return std::nullopt;
+  }
+
   // The index of the first copied input whose shape, dtype or device differs from the capture's.
-  std::optional<size_t> mismatched(c10::ArrayRef<at::Tensor> args) const;
+  template <class Arguments>
+  std::optional<size_t> mismatched(const Arguments& at) const {
+    for (const auto& input : copied_) {
+      const at::Tensor& arg = at(input.index);
+      if (arg.sizes() != input.buffer.sizes() || arg.scalar_type() != input.buffer.scalar_type() ||
+          arg.device() != input.buffer.device()) {
+        return input.index;
+      }
+    }
+    return std::nullopt;
+  }
 
   const std::vector<CopiedInput>& copied() const { return copied_; }
 
+  // The graph writes argument `index`.
+  void add_written(size_t index) { written_.push_back(index); }
+
+  // Tells autograd that the written arguments have changed, as an operator that writes in place does.
+  template <class Arguments>
+  void bump_versions(const Arguments& at) const {
+    for (const size_t index : written_) {
+      if (const at::Tensor& arg = at(index); !arg.is_inference()) {
+        arg.unsafeGetTensorImpl()->bump_version();
+      }
+    }
+  }
+
  private:
+  std::vector<size_t> written_;
   std::vector<FixedInput> fixed_;
   std::vector<CopiedInput> copied_;
 };

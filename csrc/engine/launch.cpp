@@ -23,21 +23,6 @@ at::Tensor make_output(const c10::Storage& storage, const OwnedOutput& out) {
   return tensor;
 }
 
-void copy_input(const at::Tensor& buffer, const at::Tensor& arg) {
-  if (arg.const_data_ptr() == buffer.const_data_ptr()) {
-    return;
-  }
-  const bool plain = !arg.is_conj() && !arg.is_neg();
-  if (plain && arg.strides() == buffer.strides() && buffer.is_non_overlapping_and_dense()) {
-    std::memcpy(buffer.mutable_data_ptr(), arg.const_data_ptr(), buffer.nbytes());
-  } else if (plain) {
-    auto target = buffer;
-    at::native::copy_(target, arg, /*non_blocking=*/false);
-  } else {
-    buffer.copy_(arg);
-  }
-}
-
 }  // namespace
 
 bool Launch::OutputStorage::held() const {
@@ -76,7 +61,7 @@ size_t Launch::output_nbytes() const {
   return total;
 }
 
-std::vector<at::Tensor> Launch::run(c10::ArrayRef<at::Tensor> args) {
+void Launch::renew_outputs() {
   for (auto& storage : storages_) {
     const bool lost = storage.caller.data() != storage.tape.data() ||
                       storage.caller.nbytes() != storage.nbytes;
@@ -84,13 +69,27 @@ std::vector<at::Tensor> Launch::run(c10::ArrayRef<at::Tensor> args) {
       storage.renew();
     }
   }
-  {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    for (const auto& input : inputs.copied()) {
-      copy_input(input.buffer, args[input.index]);
-    }
+}
+
+void Launch::copy_input(const at::Tensor& buffer, const at::Tensor& arg) {
+  if (arg.const_data_ptr() == buffer.const_data_ptr()) {
+    return;
   }
-  tape_->replay();
+  const bool plain = !arg.is_conj() && !arg.is_neg();
+  if (plain && arg.strides() == buffer.strides() && buffer.is_non_overlapping_and_dense()) {
+    std::memcpy(buffer.mutable_data_ptr(), arg.const_data_ptr(), buffer.nbytes());
+    return;
+  }
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  if (plain) {
+    auto target = buffer;
+    at::native::copy_(target, arg, /*non_blocking=*/false);
+  } else {
+    buffer.copy_(arg);
+  }
+}
+
+std::vector<at::Tensor> Launch::outputs() const {
   std::vector<at::Tensor> results;
   results.reserve(outputs_.size());
   for (const auto& out : outputs_) {

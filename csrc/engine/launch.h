@@ -39,12 +39,24 @@ class Launch {
   size_t held_outputs() const;
 
   // Copies inputs, replays, returns fresh tensors over the outputs. Call after the check of `inputs`.
-  std::vector<at::Tensor> run(c10::ArrayRef<at::Tensor> args);
+  template <class Arguments>
+  std::vector<at::Tensor> run(const Arguments& at) {
+    renew_outputs();
+    for (const auto& input : inputs.copied()) {
+      copy_input(input.buffer, at(input.index));
+    }
+    tape_->replay();
+    return outputs();
+  }
 
   LiveOutputs policy() const { return policy_; }
   size_t output_nbytes() const;
 
  private:
+  void renew_outputs();
+  static void copy_input(const at::Tensor& buffer, const at::Tensor& arg);
+  std::vector<at::Tensor> outputs() const;
+
   struct OutputStorage {
     c10::Storage tape;    // what the tape's tensors point through; owns nothing
     c10::Storage caller;  // what outputs handed out are made of; owns the memory

@@ -54,22 +54,29 @@ def airgraph(
 
 def _compile(gm: GraphModule, example_inputs: Sequence[Any], options: Options) -> Callable[..., Any]:
     sources = lowering.input_sources(gm)
+    direct: list[GraphedCallable] = []
 
     def compile_inference(lowered: GraphModule, inputs: Sequence[Any]) -> Any:
         plans = lowering.input_plans(lowered, sources)
+        hands_through = lowering.hands_through(gm, lowered)
         ledger.count_changes(run_passes(lowered, options))
         program = CaptureProgram.build(ledger.next_name(), lowered, plans, _device(lowered))
         try:
             runtime = runtime_for(program.device.type)
         except UnsupportedGraph as error:
             return _uncaptured(lowered, program.name, str(error))
-        return GraphedCallable(program, runtime, options)
+        graphed = GraphedCallable(program, runtime, options)
+        if hands_through:
+            direct.append(graphed)
+        return graphed
 
     def compile_training(lowered: GraphModule, inputs: Sequence[Any]) -> Any:
         reason = "gradients are needed, and training graphs are not captured yet"
         return _uncaptured(lowered, ledger.next_name(), reason, warn=next(_training_warned) == 0)
 
-    return lowering.lower(gm, example_inputs, compile_inference=compile_inference, compile_training=compile_training)
+    lowered = lowering.lower(gm, example_inputs, compile_inference=compile_inference, compile_training=compile_training)
+    # AOTAutograd's wrappers cost some microseconds a call.
+    return direct[0].call if direct else lowered
 
 
 def _uncaptured(gm: GraphModule, name: str, reason: str, *, warn: bool = True) -> Any:

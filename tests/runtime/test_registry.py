@@ -30,11 +30,6 @@ class ToyGraph:
         self.program, self.shapes = program, [getattr(arg, "shape", None) for arg in args]
         self.nodes = sum(node.op == "call_function" for node in program.gm.graph.nodes)
 
-    def check(self, args):
-        for index, (arg, shape) in enumerate(zip(args, self.shapes)):
-            if getattr(arg, "shape", None) != shape:
-                return "mismatched", index
-
     def captured_address(self, index):
         return 0
 
@@ -42,6 +37,9 @@ class ToyGraph:
         return 0
 
     def run(self, args):
+        for index, (arg, shape) in enumerate(zip(args, self.shapes)):
+            if getattr(arg, "shape", None) != shape:
+                return "mismatched", index
         print("toy: run")
         return list(self.program.gm(*args))
 

@@ -19,7 +19,7 @@ from airgraph.options import Options
 from airgraph.program.inputs import InputRole
 from airgraph.program.program import CaptureProgram
 from airgraph.program.support import check_capturable
-from airgraph.runtime.base import DeviceGraph, DeviceRuntime
+from airgraph.runtime.base import DeviceGraph, DeviceRuntime, InputProblem
 
 __all__ = ["CapturedGraph", "GraphedCallable"]
 
@@ -66,6 +66,9 @@ class GraphedCallable:
         self._skip_reported = False
         self._limit_reached = False
         self._warned_held = False
+        self._checks_held = options.live_outputs in ("warn", "error")
+        # Whether what a replay makes is handed out as it is, with nothing to look at before.
+        self._hands_out = not self._checks_held and options.clone_output is False
         _check_clone_output(options, len(program.gm.graph.output_node().args[0]))  # type: ignore[arg-type]
         ledger.callables.add(self)
         if options.force_eager:
@@ -86,10 +89,21 @@ class GraphedCallable:
         with self._lock:
             self._owner = me
             try:
+                graph = self._single
+                if graph is not None and self._hands_out:
+                    # The usual call, without a detour.
+                    outputs = graph.device_graph.run(args)
+                    if outputs.__class__ is list:
+                        graph.record.replays += 1
+                        return outputs
                 return self._call(args)
             finally:
                 self._owner = None
                 args.clear()
+
+    def call(self, *args: Any) -> list[Any]:
+        """The same with the arguments one by one."""
+        return self(list(args))
 
     def reset(self) -> None:
         """Forget all captures; the next call captures anew. Raises ReplayError from within a call of this graph."""
@@ -121,18 +135,22 @@ class GraphedCallable:
             graph = self._graphs.get(key)
         if graph is None or self._options.force_recapture:
             graph = self._capture(args, "new key" if graph is None else "force_recapture is set")
-        else:
-            problem = graph.device_graph.check(args)
-            if problem is not None:
-                graph = self._follow_move(graph, problem, args)
-        if graph is None:
-            return self._eager(args)
-        return self._replay(graph, args)
+            if graph is None:
+                return self._eager(args)
+        outputs = self._replay(graph, args)
+        while isinstance(outputs, tuple):
+            graph = self._follow_move(graph, outputs, args)
+            if graph is None:
+                return self._eager(args)
+            outputs = self._replay(graph, args)
+        return outputs
 
-    def _replay(self, graph: CapturedGraph, args: list[Any]) -> list[Any]:
-        if self._options.live_outputs in ("warn", "error"):
+    def _replay(self, graph: CapturedGraph, args: list[Any]) -> list[Any] | InputProblem:
+        if self._checks_held:
             self._report_held_outputs(graph)
         outputs = graph.device_graph.run(args)
+        if isinstance(outputs, tuple):
+            return outputs
         graph.record.replays += 1
         chosen = self._options.clone_output
         if chosen is not False:
@@ -172,7 +190,9 @@ class GraphedCallable:
         pool = self._runtime.open_pool(self._program.device)
         start = time.perf_counter()
         try:
-            device_graph = self._runtime.record(self._program, args, pool, self._options)
+            # The program has its casts already.
+            with torch._C._DisableAutocast():
+                device_graph = self._runtime.record(self._program, args, pool, self._options)
         except UnsupportedGraph as obstacle:
             self._skip_key(key, obstacle)
             return None
@@ -207,7 +227,7 @@ class GraphedCallable:
         )
         return graph
 
-    def _follow_move(self, graph: CapturedGraph, problem: tuple[str, int], args: list[Any]) -> CapturedGraph | None:
+    def _follow_move(self, graph: CapturedGraph, problem: InputProblem, args: list[Any]) -> CapturedGraph | None:
         what, index = problem
         plan = self._program.inputs[index]
         if what == "mismatched":
@@ -223,7 +243,7 @@ class GraphedCallable:
 
     def _eager(self, args: list[Any]) -> list[Any]:
         ledger.count("eager_calls")
-        with torch.no_grad():
+        with torch.no_grad(), torch._C._DisableAutocast():
             return list(self._program.gm(*args))
 
     def _skip_key(self, key: GraphKey, obstacle: UnsupportedGraph) -> None:

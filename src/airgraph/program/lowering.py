@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from airgraph.program.inputs import InputPlan, InputRole
 
-__all__ = ["Compiled", "InputSource", "input_plans", "input_sources", "lower"]
+__all__ = ["Compiled", "InputSource", "hands_through", "input_plans", "input_sources", "lower"]
 
 Compiled = Callable[..., Any]
 
@@ -80,6 +81,34 @@ def input_plans(gm: GraphModule, sources: Sequence[InputSource]) -> tuple[InputP
         source = sources[described] if known else InputSource(node.name, False)
         plans.append(InputPlan(index, role, source.name, source.parameter and role is InputRole.STATIC))
     return tuple(plans)
+
+
+def hands_through(gm: GraphModule, lowered: GraphModule) -> bool:
+    """Whether AOTAutograd's wrappers around the lowered graph do nothing at a call but hand it through.
+
+    So it is where arguments and outputs are those of Dynamo's graph `gm`, one by one, no view is to be made anew and no
+    mutation to be repeated outside the graph. Call inside the inference compiler.
+    """
+    from torch._functorch._aot_autograd.schemas import OutputType
+
+    metadata: Any = torch._guards.TracingContext.get().fw_metadata
+    inputs = gm.graph.find_nodes(op="placeholder")
+    plain = {OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view}
+    return (
+        # Fewer where arguments that share memory were merged, more where parameters or parts of subclasses were added.
+        len(inputs) == len(lowered.graph.find_nodes(op="placeholder")) == len(metadata.input_info)
+        and not any(is_traceable_wrapper_subclass(node.meta.get("example_value")) for node in inputs)
+        and not [*gm.parameters(), *gm.buffers()]
+        and all(info.output_type in plain for info in metadata.output_info)
+        and len(lowered.graph.output_node().args[0]) == len(metadata.output_info)  # type: ignore[arg-type]
+        and metadata.num_mutated_inp_runtime_indices == 0
+        and metadata.num_intermediate_bases == 0
+        and metadata.grad_enabled_mutation is None
+        and not metadata.dynamic_outputs
+        and not metadata.tokens
+        and not metadata.num_graphsafe_rng_states
+        and not metadata.is_rng_op_functionalized
+    )
 
 
 def _source_name(node: torch.fx.Node) -> str | None:

@@ -11,7 +11,15 @@ from airgraph.memory.pool import MemoryPool
 from airgraph.options import Options
 from airgraph.program.program import CaptureProgram
 
-__all__ = ["Capabilities", "DeviceEvent", "DeviceGraph", "DeviceMemory", "DeviceRuntime", "DeviceStream"]
+__all__ = [
+    "Capabilities",
+    "DeviceEvent",
+    "DeviceGraph",
+    "DeviceMemory",
+    "DeviceRuntime",
+    "DeviceStream",
+    "InputProblem",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +35,10 @@ class Capabilities:
     rng_in_graphs: bool
     stream_priorities: bool
     max_streams: int | None
+
+
+# ("moved" | "mismatched", index of the argument): not where it was recorded; another shape, dtype or device.
+InputProblem = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +75,6 @@ class DeviceGraph(Protocol):
     arena_nbytes: int
     copied_nbytes: int
 
-    def check(self, args: list[Any]) -> tuple[str, int] | None:
-        """None if `args` fit the recording, else ("moved" | "mismatched", index of the argument)."""
-        ...
-
     def captured_address(self, index: int) -> int:
         """Where argument `index`, used in place, was when the graph was recorded."""
         ...
@@ -75,8 +83,11 @@ class DeviceGraph(Protocol):
         """How many blocks of output memory the caller still holds."""
         ...
 
-    def run(self, args: list[Any]) -> list[Any]:
-        """Copy inputs, replay once on the current stream, return the program's outputs. Raises ReplayError."""
+    def run(self, args: list[Any]) -> list[Any] | InputProblem:
+        """Copy inputs, replay once on the current stream, return the program's outputs. Raises ReplayError.
+
+        If `args` do not fit the recording, nothing happens and the answer says which does not.
+        """
         ...
 
     def replay(self) -> None:

@@ -8,7 +8,9 @@ import torch
 
 from airgraph.errors import ReplayError
 from airgraph.options import Options
+from airgraph.program.inputs import InputRole
 from airgraph.program.program import CaptureProgram
+from airgraph.runtime.base import InputProblem
 from airgraph.runtime.cpu.engine import engine
 from airgraph.runtime.device_capture import Recorded
 from airgraph.runtime.interpretation import Owned, finish_output
@@ -31,14 +33,16 @@ class AcceleratorGraph:
         options: Options,
     ) -> None:
         self._graph = recorded.graph
-        self._preserve = options.live_outputs == "preserve"
-        self._launch = engine().DeviceLaunch()
+        self._launch = engine().DeviceLaunch(self._graph.replay, options.live_outputs == "preserve")
         self._addresses: dict[int, int] = {}
         for plan in program.in_place(frozen_parameter=options.frozen_parameter):
             self._addresses[plan.index] = args[plan.index].data_ptr()
             self._launch.add_fixed_input(plan.index, self._addresses[plan.index])
         for index, buffer in buffers.items():
             self._launch.add_copied_input(index, buffer)
+        for plan in program.inputs:
+            if plan.role is InputRole.MUTATED:
+                self._launch.add_written_input(plan.index)
         self._outputs: list[Any] = []
         made: list[torch.Tensor] = []
         for out in recorded.outputs:
@@ -53,23 +57,19 @@ class AcceleratorGraph:
         self.nodes = recorded.calls
         self.arena_nbytes = arena_nbytes
         self.copied_nbytes = sum(buffer.nbytes for buffer in buffers.values())
-        self.check = self._launch.check
 
     def captured_address(self, index: int) -> int:
         return self._addresses[index]
 
     def held_outputs(self) -> int:
-        return len(self._launch.held_outputs())
+        return int(self._launch.held_outputs())
 
-    def run(self, args: list[Any]) -> list[Any]:
-        launch = self._launch
-        if self._preserve:
-            for slot in launch.held_outputs():
-                launch.give_away(slot)
-        launch.copy_inputs(args)
-        self.replay()
-        made: list[Any] = launch.outputs()
-        if self._all_owned:
+    def run(self, args: list[Any]) -> list[Any] | InputProblem:
+        try:
+            made: list[Any] | InputProblem = self._launch.run(args)
+        except RuntimeError as error:
+            raise _replay_error(error) from error
+        if self._all_owned or isinstance(made, tuple):
             return made
         return [finish_output(out, made, args) for out in self._outputs]
 
@@ -77,4 +77,8 @@ class AcceleratorGraph:
         try:
             self._graph.replay()
         except RuntimeError as error:
-            raise ReplayError(f"the replay failed on the device: {error}") from error
+            raise _replay_error(error) from error
+
+
+def _replay_error(error: RuntimeError) -> ReplayError:
+    return ReplayError(f"the replay failed on the device: {error}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -110,6 +111,10 @@ class _Inputs:
     def __init__(self) -> None:
         self._fixed: list[tuple[int, int]] = []
         self._copied: list[tuple[int, torch.Tensor]] = []
+        self._written: list[int] = []
+
+    def add_written_input(self, index: int) -> None:
+        self._written.append(index)
 
     def add_fixed_input(self, index: int, address: int) -> None:
         self._fixed.append((index, address))
@@ -128,6 +133,7 @@ class _Inputs:
         return None
 
     def copy_inputs(self, args: list[Any]) -> None:
+        torch.autograd.graph.increment_version([args[i] for i in self._written if not args[i].is_inference()])
         with torch.inference_mode():
             for index, buffer in self._copied:
                 buffer.copy_(args[index], non_blocking=True)
@@ -136,18 +142,24 @@ class _Inputs:
 class DeviceLaunch(_Inputs):
     """As the native one, but outputs are copies, so none is ever overwritten."""
 
-    def __init__(self) -> None:
+    def __init__(self, replay: Callable[[], None], preserve: bool) -> None:
         super().__init__()
+        self._replay = replay
         self._slots: list[torch.Tensor] = []
 
     def add_output(self, slot: torch.Tensor) -> None:
         self._slots.append(slot)
 
-    def outputs(self) -> list[torch.Tensor]:
-        return [slot.clone() for slot in self._slots]
+    def held_outputs(self) -> int:
+        return 0
 
-    def held_outputs(self) -> list[int]:
-        return []
+    def run(self, args: list[Any]) -> list[torch.Tensor] | tuple[str, int]:
+        problem = self.check(args)
+        if problem is not None:
+            return problem
+        self.copy_inputs(args)
+        self._replay()
+        return [slot.clone() for slot in self._slots]
 
 
 class Launch(_Inputs):
@@ -172,7 +184,10 @@ class Launch(_Inputs):
     def output_nbytes(self) -> int:
         return sum(slot.untyped_storage().nbytes() for slot in self._storages)
 
-    def run(self, args: list[Any]) -> list[torch.Tensor]:
+    def run(self, args: list[Any]) -> list[torch.Tensor] | tuple[str, int]:
+        problem = self.check(args)
+        if problem is not None:
+            return problem
         self.copy_inputs(args)
         self._tape.replay()
         copies = [slot.clone() for slot in self._storages]

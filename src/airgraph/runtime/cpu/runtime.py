@@ -12,7 +12,7 @@ from airgraph.memory.pool import ArenaPool
 from airgraph.options import Options
 from airgraph.program.inputs import InputPlan, InputRole
 from airgraph.program.program import CaptureProgram
-from airgraph.runtime.base import Capabilities, DeviceMemory
+from airgraph.runtime.base import Capabilities, DeviceMemory, InputProblem
 from airgraph.runtime.cpu import streams
 from airgraph.runtime.cpu.assemble import assemble
 from airgraph.runtime.cpu.engine import engine
@@ -76,18 +76,17 @@ class CpuGraph:
         self.tiers = assembled.tiers
         self.plan = assembled.plan
         self.lifetimes = assembled.lifetimes
-        self.check = launch.check
         self.held_outputs = launch.held_outputs
 
     def captured_address(self, index: int) -> int:
         return self._addresses[index]
 
-    def run(self, args: list[Any]) -> list[Any]:
+    def run(self, args: list[Any]) -> list[Any] | InputProblem:
         try:
-            made = self._launch.run(args)
+            made: list[Any] | InputProblem = self._launch.run(args)
         except engine().ReplayFailure as failure:
             raise replay_error(self._recording, failure) from failure
-        if self._all_owned:
+        if self._all_owned or isinstance(made, tuple):
             return made
         return [finish_output(out, made, args) for out in self._outputs]
 
@@ -145,6 +144,9 @@ def _build(
         launch.add_fixed_input(plan.index, addresses[plan.index])
     for index, buffer in inputs.items():
         launch.add_copied_input(index, assembled.view(buffer))
+    for plan in program.inputs:
+        if plan.role is InputRole.MUTATED:
+            launch.add_written_input(plan.index)
     storages = {buffer: launch.add_output_storage(assembled.data[buffer]) for buffer in sorted(made)}
     final: list[Any] = []
     count = 0
