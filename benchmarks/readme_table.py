@@ -1,4 +1,7 @@
-"""Writes the README's results from the newest JSON of replay.py: `python benchmarks/readme_table.py`."""
+"""Writes the README's results from the newest JSON of replay.py, npu_overhead.py and cuda_graphs.py.
+
+python benchmarks/readme_table.py
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,15 @@ BEGIN, END = "<!-- results: written by benchmarks/readme_table.py -->", "<!-- en
 THREADS = "1"
 
 
-def newest() -> Path:
-    return max((HERE / "results").glob("replay-*.json"))
+def newest(name: str) -> Path | None:
+    """The latest result of a benchmark; None if it was never run."""
+    return max((HERE / "results").glob(f"{name}-*.json"), default=None)
 
 
-def render(path: Path) -> str:
+def render() -> str:
     """The results block, with its markers."""
+    path = newest("replay")
+    assert path is not None
     record = json.loads(path.read_text(encoding="utf-8"))
     machine, versions = record["machine"], record["versions"]
     lines = [
@@ -35,6 +41,7 @@ def render(path: Path) -> str:
     lines += ["", *_first_calls(record["workloads"][THREADS])]
     if "smollm2" in record:
         lines += ["", *_decoding(record["smollm2"])]
+    lines += ["", *_npu(newest("npu-overhead")), "", *_cuda(newest("cuda"))]
     return "\n".join([*lines, END])
 
 
@@ -79,8 +86,43 @@ def _decoding(smollm2: dict[str, Any]) -> list[str]:
     ]
 
 
+def _npu(path: Path | None) -> list[str]:
+    if path is None:
+        return ["The NPU path has not been measured yet: `make bench-npu`."]
+    record = json.loads(path.read_text(encoding="utf-8"))
+    workloads = record["workloads"]
+    lines = [
+        f"**Ascend, host time only.** Measured {record['date'][:10]} with the real torch_npu "
+        f"{record['versions']['torch_npu']} on a [simulated runtime](simcann/README.md) with kernels off, which says "
+        f"nothing about a card's speed; processes interleaved, medians, µs a call, in brackets how many times "
+        f"airgraph's ([{path.name}](benchmarks/results/{path.name}), `make bench-npu`):",
+        "",
+        f"| | {' | '.join(result['description'] for result in workloads.values())} |",
+        "|---|" + "---|" * len(workloads),
+    ]
+    for contender in next(iter(workloads.values()))["contenders"]:
+        rows = [result["contenders"][contender] for result in workloads.values()]
+        cells = [f"{row['median_us']:.1f} ({row['airgraph_speedup']:.2f}x)" for row in rows]
+        lines.append(f"| {contender} | {' | '.join(cells)} |")
+    return lines
+
+
+def _cuda(path: Path | None) -> list[str]:
+    if path is None:
+        return ["**CUDA.** Nothing has been run on a CUDA device yet; nothing is claimed."]
+    record = json.loads(path.read_text(encoding="utf-8"))
+    cells = [
+        f"{name} {result['contenders']['airgraph']['speedup_over_eager']:.2f}x"
+        for name, result in record["workloads"].items()
+    ]
+    return [
+        f"**CUDA.** On {record['device']['name']}, {record['date'][:10]}, airgraph against eager: {', '.join(cells)} "
+        f"([{path.name}](benchmarks/results/{path.name}))."
+    ]
+
+
 if __name__ == "__main__":
     text = README.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    README.write_text(before + render(newest()) + after, encoding="utf-8")
+    README.write_text(before + render() + after, encoding="utf-8")

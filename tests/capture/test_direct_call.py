@@ -1,0 +1,110 @@
+"""AOTAutograd's wrappers are left out only where they would do nothing."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import airgraph
+from airgraph.capture.callable import GraphedCallable
+
+
+def _wrapped(function: Callable[..., Any], *args: Any) -> bool:
+    """Whether the graph is called through AOTAutograd's wrappers: those pass a list, a direct call single arguments."""
+    direct = []
+    original = GraphedCallable.call
+
+    def call(self: GraphedCallable, *given: Any) -> list[Any]:
+        direct.append(len(given))
+        return original(self, *given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GraphedCallable, "call", call)
+        compiled = torch.compile(function, backend="airgraph", fullgraph=True)
+        compiled(*args)
+    assert airgraph.explain().to_dict()["counters"]["eager_calls"] == 0
+    return not direct
+
+
+@torch.no_grad()
+def test_plain_graphs_are_called_directly() -> None:
+    linear = torch.nn.Linear(4, 4)
+    cache = torch.zeros(4, 4)
+    assert not _wrapped(lambda x: linear(x).relu(), torch.randn(2, 4))
+    assert not _wrapped(lambda x, c: (c.add_(1) * x, x * 2), torch.randn(4), cache)
+    assert torch.equal(cache, torch.ones(4, 4))
+
+
+@torch.no_grad()
+def test_outputs_that_alias_are_made_by_the_wrappers() -> None:
+    assert _wrapped(lambda x: (x.t(), x + 1), torch.randn(2, 4))
+    assert _wrapped(lambda x: ((y := x + 1), y.view(-1)), torch.randn(2, 4))
+
+
+@torch.no_grad()
+def test_arguments_that_share_memory_are_merged_by_the_wrappers() -> None:
+    def program(whole: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
+        whole.add_(1)
+        return part * 2
+
+    x = torch.zeros(4)
+    assert _wrapped(program, x, x[1:])
+    assert torch.equal(x, torch.ones(4))
+    compiled = torch.compile(program, backend="airgraph", fullgraph=True)
+    assert torch.equal(compiled(x, x[1:]), torch.full((3,), 4.0))
+
+
+@torch.no_grad()
+def test_the_same_argument_twice() -> None:
+    compiled = torch.compile(lambda a, b: a * 2 + b, backend="airgraph", fullgraph=True)
+    x = torch.randn(3)
+    for _ in range(2):
+        assert torch.equal(compiled(x, x), x * 2 + x)
+
+
+@torch.no_grad()
+def test_changed_metadata_of_an_argument() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        x.t_()
+        return x + 1
+
+    compiled = torch.compile(program, backend="airgraph")
+    x = torch.randn(2, 3)
+    expected = x.t() + 1
+    assert torch.equal(compiled(x), expected) and x.shape == (3, 2)
+
+
+def test_a_written_argument_counts_a_version() -> None:
+    """What autograd saved before the call must not be used after it."""
+    cache = torch.zeros(3)
+    weight = torch.ones(3, requires_grad=True)
+    loss = (weight * cache).sum()
+    compiled = torch.compile(lambda c: c.add_(1) * 2, backend="airgraph", fullgraph=True)
+    with torch.no_grad():
+        for _ in range(2):
+            before = cache._version
+            compiled(cache)
+            assert cache._version > before
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+    with torch.inference_mode():
+        compiled(torch.zeros(3))
+
+
+@torch.no_grad()
+def test_autocast_is_captured_once_and_not_applied_again() -> None:
+    linear = torch.nn.Linear(4, 4)
+    compiled = torch.compile(lambda x: linear(x) * 2.0 + x, backend="airgraph", fullgraph=True)
+    for _ in range(3):
+        x = torch.randn(2, 4)
+        with torch.autocast("cpu", torch.bfloat16):
+            expected = linear(x) * 2.0 + x
+            ours = compiled(x)
+        assert ours.dtype == expected.dtype and torch.equal(ours, expected)
+    assert airgraph.explain().to_dict()["counters"] == {
+        "captures": 1,
+        "recaptures": 0,
+        "replays": 3,
+        "eager_calls": 0,
+    }
