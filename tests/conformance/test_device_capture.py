@@ -1,5 +1,6 @@
 """Capture executes nothing, every call executes exactly once, and results are those of eager."""
 
+import gc
 import threading
 from collections.abc import Callable
 
@@ -9,6 +10,7 @@ from torch import nn
 
 import airgraph
 from airgraph.errors import InputMoved
+from airgraph.runtime.registry import runtime_for
 
 
 class Counter(nn.Module):
@@ -273,6 +275,48 @@ def test_capture_error_modes(device: str, mode: str) -> None:
     compiled = torch.compile(lambda x: x + 1, backend="airgraph", options={"capture_error_mode": mode})
     assert compiled(torch.ones(2, device=device)).tolist() == [2.0, 2.0]
     assert _counters()["captures"] == 1
+
+
+@torch.no_grad()
+def test_a_warm_up_leaves_no_trace(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA needs one before a capture; it works wherever graphs are the device's own."""
+    if device == "cpu":
+        pytest.skip("nothing runs before a capture on CPU")
+    monkeypatch.setattr(runtime_for(device), "needs_warm_up", True)
+    whole = torch.zeros(8, device=device)
+
+    def program(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        first.add_(1)
+        second.mul_(2).add_(first)
+        return torch.rand_like(first)
+
+    torch.manual_seed(3)
+    expected = torch.rand(4, device=device)
+    torch.manual_seed(3)
+    compiled = torch.compile(program, backend="airgraph", fullgraph=True)
+    drawn = compiled(whole[:4], whole[4:])
+    assert whole.tolist() == [1.0] * 8
+    assert drawn.tolist() == expected.tolist()
+    compiled(whole[:4], whole[4:])
+    assert whole.tolist() == [2.0] * 4 + [4.0] * 4
+    assert _counters() == {"captures": 1, "recaptures": 0, "replays": 2, "eager_calls": 0}
+
+
+@torch.no_grad()
+def test_garbage_is_not_collected_during_a_capture(device: str) -> None:
+    if device == "cpu":
+        pytest.skip("a capture on CPU forbids nothing")
+    collecting = []
+
+    @torch.library.custom_op("airgraph_conformance::watches_gc", mutates_args=())
+    def watches_gc(x: torch.Tensor) -> torch.Tensor:
+        collecting.append(gc.isenabled())
+        return x + 1
+
+    watches_gc.register_fake(torch.empty_like)
+    compiled = torch.compile(lambda x: watches_gc(x) * 2, backend="airgraph", fullgraph=True)
+    assert compiled(torch.zeros(2, device=device)).tolist() == [2.0, 2.0]
+    assert collecting[-1] is False and gc.isenabled()
 
 
 def test_inference_mode(device: str) -> None:
