@@ -16,6 +16,15 @@ at::Tensor share(const at::Tensor& tensor) {
                                                                           /*allow_tensor_metadata_change=*/true));
 }
 
+// Whether a tensor can be seen as bytes.
+bool has_bytes(const at::Tensor& tensor) {
+  return !tensor.is_conj() && !tensor.is_neg() && (tensor.dim() == 0 || tensor.stride(-1) == 1);
+}
+
+at::Tensor bytes_of(const at::Tensor& tensor) {
+  return (tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor).view(at::kByte);
+}
+
 }  // namespace
 
 void DeviceLaunch::add_output(const at::Tensor& slot) {
@@ -31,11 +40,25 @@ void DeviceLaunch::add_output(const at::Tensor& slot) {
   slots_.push_back(share(slot));
 }
 
-void DeviceLaunch::copy(const std::vector<at::Tensor>& targets, const std::vector<at::Tensor>& sources) {
+void DeviceLaunch::copy(std::vector<at::Tensor>& targets, std::vector<at::Tensor>& sources) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   if (targets.size() == 1) {
     targets[0].copy_(sources[0], /*non_blocking=*/true);
-  } else if (!targets.empty()) {
+    return;
+  }
+  const bool mixed = std::any_of(targets.begin(), targets.end(), [&](const at::Tensor& target) {
+    return target.scalar_type() != targets[0].scalar_type();
+  });
+  if (mixed) {
+    // Lists of one dtype are copied by one launch.
+    for (size_t i = 0; i < targets.size(); ++i) {
+      if (has_bytes(targets[i]) && has_bytes(sources[i])) {
+        targets[i] = bytes_of(targets[i]);
+        sources[i] = bytes_of(sources[i]);
+      }
+    }
+  }
+  if (!targets.empty()) {
     at::_foreach_copy_(targets, sources, /*non_blocking=*/true);
   }
 }

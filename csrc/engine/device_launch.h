@@ -17,7 +17,7 @@ class DeviceLaunch {
   // `slot` is what the graph writes; outputs handed out share its storage.
   void add_output(const at::Tensor& slot);
 
-  // One call to the device for all inputs, none if there is nothing to copy.
+  // One launch on the device for all inputs whatever their dtypes, none if there is nothing to copy.
   template <class Arguments>
   void copy_inputs(const Arguments& at) const {
     std::vector<at::Tensor> targets;
@@ -44,7 +44,7 @@ class DeviceLaunch {
   void give_away(size_t slot);
 
  private:
-  static void copy(const std::vector<at::Tensor>& targets, const std::vector<at::Tensor>& sources);
+  static void copy(std::vector<at::Tensor>& targets, std::vector<at::Tensor>& sources);
 
   struct Shared {
     size_t slot;   // the first over this storage

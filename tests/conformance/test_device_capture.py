@@ -106,6 +106,26 @@ def test_awkward_inputs_and_outputs(device: str) -> None:
 
 
 @torch.no_grad()
+def test_inputs_of_many_dtypes_and_layouts(device: str) -> None:
+    def program(*inputs: torch.Tensor) -> list[torch.Tensor]:
+        return [x.logical_not() if x.dtype is torch.bool else x * 2 for x in inputs]
+
+    def inputs() -> list[torch.Tensor]:
+        floats = torch.randn(4, 6, device=device)
+        numbers = torch.randint(100, (5,), device=device)
+        return [floats, floats.t(), floats[:, ::2], floats[1], floats.sum(), numbers, numbers > 50, numbers[0]] + [
+            floats.to(dtype) for dtype in (torch.float16, torch.bfloat16)
+        ]
+
+    compiled = torch.compile(program, backend="airgraph", fullgraph=True, dynamic=False)
+    for _ in range(3):
+        args = inputs()
+        for ours, theirs in zip(compiled(*args), program(*args), strict=True):
+            assert torch.equal(ours.cpu(), theirs.cpu())
+    assert _counters()["captures"] == 1 and _counters()["eager_calls"] == 0
+
+
+@torch.no_grad()
 def test_held_outputs_are_never_overwritten(device: str) -> None:
     def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         both = torch.cat([x, x * 2])

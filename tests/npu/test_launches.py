@@ -16,7 +16,7 @@ _PROGRAM = """
 import os, torch, torch_npu, airgraph
 torch.set_grad_enabled(False)
 compiled = torch.compile(lambda a, b, c: (a + b) * c, backend="airgraph")
-args = [torch.ones(3, device="npu") for _ in range(3)]
+args = [torch.ones(3, device="npu", dtype=dtype) for dtype in (DTYPES)]
 for _ in range(3):
     compiled(*args)
 torch.npu.synchronize()
@@ -26,9 +26,10 @@ os.write(2, b"END\\n")
 """
 
 
-def test_a_call_is_one_copy_of_all_inputs_and_one_replay(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtypes", ["torch.half, torch.half, torch.half", "torch.half, torch.int64, torch.bool"])
+def test_a_call_is_one_copy_of_all_inputs_and_one_replay(tmp_path: Path, dtypes: str) -> None:
     script = tmp_path / "program.py"
-    script.write_text(_PROGRAM)
+    script.write_text(_PROGRAM.replace("DTYPES", dtypes))
     done = subprocess.run(
         [sys.executable, "-m", "simcann", str(script)],
         env={**os.environ, "SIMCANN_TRACE": "stderr"},
