@@ -159,15 +159,18 @@ py::object run_bound(BoundLaunch& launch, const py::list& list) {
   if (auto problem = problem_with(launch.inputs, args); !problem.is_none()) {
     return problem;
   }
-  launch.inputs.bump_versions(args);
-  if (launch.preserve) {
-    for (const size_t slot : launch.held_outputs()) {
-      launch.give_away(slot);
-    }
+  if (launch.lost_outputs()) {
+    return py::make_tuple("lost", 0);
   }
+  launch.inputs.bump_versions(args);
+  launch.prepare(launch.preserve);
   launch.copy_inputs(args);
   launch.replay();
-  return py::cast(launch.outputs());
+  auto made = launch.outputs();
+  if (launch.preserve) {
+    launch.settle();
+  }
+  return py::cast(std::move(made));
 }
 
 }  // namespace

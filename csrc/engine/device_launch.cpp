@@ -2,11 +2,14 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_foreach_copy.h>
-#include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
+#include <c10/core/Event.h>
 #include <c10/core/StorageImpl.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace airgraph {
 namespace {
@@ -14,6 +17,19 @@ namespace {
 at::Tensor share(const at::Tensor& tensor) {
   return at::Tensor(tensor.unsafeGetTensorImpl()->shallow_copy_and_detach(/*version_counter=*/0,
                                                                           /*allow_tensor_metadata_change=*/true));
+}
+
+void put_in_order(const c10::Stream& first, const c10::Stream& second) {
+  c10::Event done(first.device_type());
+  done.record(first);
+  done.block(second);
+}
+
+// All of a storage as one row of bytes.
+at::Tensor bytes_of(const c10::Storage& storage, c10::DispatchKeySet keys) {
+  auto tensor = at::detail::make_tensor<at::TensorImpl>(c10::Storage(storage), keys, caffe2::TypeMeta::Make<uint8_t>());
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous({static_cast<int64_t>(storage.nbytes())});
+  return tensor;
 }
 
 // Whether a tensor can be seen as bytes.
@@ -33,7 +49,7 @@ void DeviceLaunch::add_output(const at::Tensor& slot) {
     return slots_[shared.slot].storage().unsafeGetStorageImpl() == storage;
   });
   if (known == storages_.end()) {
-    storages_.push_back({slots_.size(), 1});
+    storages_.push_back({slots_.size(), 1, storage->data(), storage->nbytes()});
   } else {
     ++known->count;
   }
@@ -82,15 +98,53 @@ std::vector<size_t> DeviceLaunch::held_outputs() const {
   return held;
 }
 
-void DeviceLaunch::give_away(size_t slot) {
-  at::Tensor held = slots_.at(slot);
-  auto* theirs = held.storage().unsafeGetStorageImpl();
-  auto fresh = at::empty_strided(held.sizes(), held.strides(), held.options());
-  if (held.storage_offset() != 0 || fresh.storage().nbytes() != theirs->nbytes()) {
-    held = held.as_strided({static_cast<int64_t>(theirs->nbytes() / held.itemsize())}, {1}, 0);
-    fresh = at::empty_like(held);
+bool DeviceLaunch::lost_outputs() const {
+  return std::any_of(storages_.begin(), storages_.end(), [this](const Shared& shared) {
+    const auto& storage = slots_[shared.slot].storage();
+    return storage.data() != shared.memory || storage.nbytes() != shared.nbytes;
+  });
+}
+
+void DeviceLaunch::prepare(bool give_held_away) {
+  std::optional<c10::Stream> before;
+  std::optional<c10::Stream> current;
+  if (!slots_.empty() && !slots_[0].is_cpu()) {
+    const auto device = slots_[0].device();
+    current = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+    before = std::exchange(last_stream_, current);
   }
-  fresh.copy_(held, /*non_blocking=*/true);
+  const bool switched = before && *before != *current;
+  if (switched) {
+    several_streams_ = true;
+    put_in_order(*before, *current);
+  }
+  const auto held = give_held_away ? held_outputs() : std::vector<size_t>();
+  for (const size_t slot : held) {
+    give_away(slot);
+  }
+  if (switched && !held.empty()) {
+    // Who holds them may read them on the stream that made them.
+    put_in_order(*current, *before);
+  }
+}
+
+void DeviceLaunch::settle() {
+  if (several_streams_) {
+    for (const size_t slot : held_outputs()) {
+      give_away(slot);
+    }
+  }
+}
+
+void DeviceLaunch::give_away(size_t slot) {
+  const auto& tensor = slots_.at(slot);
+  auto* theirs = tensor.storage().unsafeGetStorageImpl();
+  const bool whole = tensor.is_non_overlapping_and_dense() && tensor.nbytes() == theirs->nbytes();
+  // Where the slot is but a part of its storage, the storage is copied as bytes.
+  const at::Tensor held = whole ? tensor : bytes_of(tensor.storage(), tensor.key_set());
+  const auto fresh = whole ? at::empty_strided(held.sizes(), held.strides(), held.options())
+                           : at::empty(held.sizes(), held.options());
+  at::Tensor(fresh).copy_(held, /*non_blocking=*/true);
   // Found before the pointers change: tensors that share a storage are known by it.
   std::vector<at::Tensor*> sharing;
   for (auto& other : slots_) {
@@ -102,8 +156,8 @@ void DeviceLaunch::give_away(size_t slot) {
   auto graph_memory = theirs->set_data_ptr(at::DataPtr());
   theirs->set_data_ptr_noswap(ours.unsafeGetStorageImpl()->set_data_ptr(std::move(graph_memory)));
   ours.unsafeGetStorageImpl()->set_nbytes(theirs->nbytes());
-  for (auto* tensor : sharing) {
-    tensor->unsafeGetTensorImpl()->set_storage_keep_dtype(ours);
+  for (auto* other : sharing) {
+    other->unsafeGetTensorImpl()->set_storage_keep_dtype(ours);
   }
 }
 

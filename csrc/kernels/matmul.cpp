@@ -78,7 +78,14 @@ std::optional<PreparedStep> make_gemm(const at::Tensor& left, const at::Tensor& 
 }
 
 // Whether float32 products are computed in float32; a user may allow oneDNN to compute them in less.
-bool full_precision() { return at::globalContext().float32MatmulPrecision() == at::Float32MatmulPrecision::HIGHEST; }
+bool full_precision() {
+  try {
+    return at::globalContext().float32MatmulPrecision() == at::Float32MatmulPrecision::HIGHEST;
+  } catch (const c10::Error&) {
+    // It refuses to answer once a precision has been set for a single backend.
+    return false;
+  }
+}
 
 std::optional<PreparedStep> make_mm(const torch::jit::Stack& args, c10::ArrayRef<at::Tensor> outs) {
   if (outs.size() == 1 && full_precision()) {

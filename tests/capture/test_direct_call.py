@@ -116,3 +116,29 @@ def test_autocast_is_captured_once_and_not_applied_again() -> None:
         "replays": 3,
         "eager_calls": 0,
     }
+
+
+@torch.no_grad()
+def test_an_output_that_is_a_subclass_stays_one() -> None:
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    compiled = torch.compile(lambda x: TwoTensor(x + 1, x + 2), backend="airgraph")
+    out = compiled(torch.zeros(3))
+    assert isinstance(out, TwoTensor) and out.a.tolist() == [1.0] * 3 and out.b.tolist() == [2.0] * 3
+
+
+@torch.no_grad()
+def test_a_wrapper_of_one_tensor_stays_one() -> None:
+    distributed = pytest.importorskip("torch.distributed.tensor")
+    if not torch.distributed.is_available():
+        pytest.skip("this torch is built without torch.distributed")
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
+        replicated = [distributed.Replicate()]
+        compiled = torch.compile(lambda x: distributed.DTensor.from_local(x + 1, mesh, replicated), backend="airgraph")
+        out = compiled(torch.zeros(3))
+        assert isinstance(out, distributed.DTensor) and out.to_local().tolist() == [1.0] * 3
+    finally:
+        torch.distributed.destroy_process_group()

@@ -148,6 +148,44 @@ def test_held_outputs_are_never_overwritten(device: str) -> None:
 
 
 @torch.no_grad()
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: ((b := x + 1)[::3], b),
+        lambda x: ((b := x + 1).t()[::2], b),
+        lambda x: ((b := x + 1)[::3], b[1:3]),
+        lambda x: (x.sum(0).expand(4, 3),),
+        lambda x: ((b := (x > 0).view(torch.uint8).flatten())[4:8].view(torch.float32), b),
+    ],
+)
+def test_held_parts_of_one_storage(device: str, program: Callable[[torch.Tensor], tuple[torch.Tensor, ...]]) -> None:
+    compiled = torch.compile(program, backend="airgraph", fullgraph=True)
+    held = []
+    for _ in range(4):
+        x = torch.randn(4, 3, device=device)
+        held.append((compiled(x), program(x)))
+    for ours, theirs in held:
+        for a, b in zip(ours, theirs, strict=True):
+            assert torch.equal(a.cpu(), b.cpu()) and a.stride() == b.stride()
+
+
+@torch.no_grad()
+def test_memory_of_an_output_that_the_caller_resized_is_not_written(device: str) -> None:
+    compiled = torch.compile(lambda x: x + 1, backend="airgraph", fullgraph=True)
+    x = torch.zeros(5, device=device)
+    mine = compiled(x)
+    mine.resize_(100)
+    mine.fill_(5)
+    for value in (1.0, 2.0):
+        assert compiled(torch.full((5,), value, device=device)).tolist() == [value + 1] * 5
+    assert mine.tolist() == [5.0] * 100
+    freed = compiled(x)
+    freed.untyped_storage().resize_(0)
+    del freed
+    assert compiled(x).tolist() == [1.0] * 5
+
+
+@torch.no_grad()
 def test_an_output_fed_back_as_input(device: str) -> None:
     compiled = torch.compile(lambda x: x + 1, backend="airgraph", fullgraph=True)
     x = torch.zeros(3, device=device)

@@ -1,5 +1,7 @@
 """A replay is work of the current stream."""
 
+import threading
+
 import pytest
 import torch
 
@@ -18,3 +20,49 @@ def test_a_replay_follows_the_current_stream(device: str) -> None:
             total = out.sum()
         side.synchronize()
         assert total.item() == 2000.0 * value
+
+
+@torch.no_grad()
+def test_calls_on_several_streams_do_not_disturb_one_another(device: str) -> None:
+    """Buffers and outputs are the graph's: a call on another stream waits for the one before."""
+    if device == "cpu":
+        pytest.skip("work on the CPU runs in the calling thread")
+    module = getattr(torch, device)
+    compiled = torch.compile(lambda x: (x * 2).exp().log() + 1, backend="airgraph", fullgraph=True)
+    streams = [module.Stream(), module.Stream()]
+    inputs = [torch.full((4096,), float(i % 7), device=device) for i in range(40)]
+    compiled(inputs[0])
+    module.synchronize()
+    results = []
+    for i, x in enumerate(inputs):
+        with module.stream(streams[i % 2]):
+            results.append(compiled(x) * 1.0)
+    module.synchronize()
+    for x, result in zip(inputs, results, strict=True):
+        torch.testing.assert_close(result, x * 2 + 1)
+
+
+def test_threads_with_a_stream_each(device: str) -> None:
+    if device == "cpu":
+        pytest.skip("work on the CPU runs in the calling thread")
+    module = getattr(torch, device)
+    with torch.no_grad():
+        compiled = torch.compile(lambda x: x * 2 + 1, backend="airgraph", fullgraph=True)
+        compiled(torch.zeros(4096, device=device))
+    wrong: list[float] = []
+
+    def work(seed: int) -> None:
+        with torch.no_grad(), module.stream(module.Stream()):
+            for i in range(20):
+                value = float(seed * 20 + i)
+                result = compiled(torch.full((4096,), value, device=device)) * 1.0
+                module.current_stream().synchronize()
+                if not bool((result == value * 2 + 1).all()):
+                    wrong.append(value)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []

@@ -189,6 +189,40 @@ def test_no_memory_left_for_a_capture(run: Run) -> None:
     assert "aten::add" in out and "the device is out of memory" in out
 
 
+def test_failed_captures_leave_no_memory_behind(run: Run) -> None:
+    run("""
+        import gc
+        side = torch.npu.Stream()
+
+        @operator("forks_only")
+        def forks_only(x: torch.Tensor) -> torch.Tensor:
+            side.wait_stream(torch.npu.current_stream())
+            with torch.npu.stream(side):
+                y = x * 2
+            if not torch.npu.is_current_stream_capturing():
+                torch.npu.synchronize()
+            return y
+
+        still_works()
+        airgraph.reset()
+        gc.collect()
+        torch.npu.empty_cache()
+        before = torch.npu.memory_reserved()
+        for _ in range(5):
+            torch._dynamo.reset()
+            compiled = torch.compile(lambda x: forks_only((x + 1).exp()), backend="airgraph")
+            compiled(torch.zeros(1 << 20, device="npu"))
+        assert len(messages()) == 5
+        airgraph.reset()
+        del compiled
+        torch._dynamo.reset()
+        gc.collect()
+        torch.npu.empty_cache()
+        assert torch.npu.memory_reserved() <= before, (before, torch.npu.memory_reserved())
+        still_works()
+    """)
+
+
 def test_an_operator_without_a_kernel(run: Run) -> None:
     out = run("""
         compiled = torch.compile(lambda x: torch.special.i0(x) + 1, backend="airgraph")

@@ -229,6 +229,8 @@ class GraphedCallable:
 
     def _follow_move(self, graph: CapturedGraph, problem: InputProblem, args: list[Any]) -> CapturedGraph | None:
         what, index = problem
+        if what == "lost":
+            return self._capture(args, "the memory of an output was resized or freed")
         plan = self._program.inputs[index]
         if what == "mismatched":
             return self._capture(args, f"input {index} ({plan.source}) has another shape or dtype")

@@ -93,11 +93,12 @@ def hands_through(gm: GraphModule, lowered: GraphModule) -> bool:
 
     metadata: Any = torch._guards.TracingContext.get().fw_metadata
     inputs = gm.graph.find_nodes(op="placeholder")
+    outputs = gm.graph.output_node().all_input_nodes
     plain = {OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view}
     return (
         # Fewer where arguments that share memory were merged, more where parameters or parts of subclasses were added.
         len(inputs) == len(lowered.graph.find_nodes(op="placeholder")) == len(metadata.input_info)
-        and not any(is_traceable_wrapper_subclass(node.meta.get("example_value")) for node in inputs)
+        and not any(is_traceable_wrapper_subclass(node.meta.get("example_value")) for node in [*inputs, *outputs])
         and not [*gm.parameters(), *gm.buffers()]
         and all(info.output_type in plain for info in metadata.output_info)
         and len(lowered.graph.output_node().args[0]) == len(metadata.output_info)  # type: ignore[arg-type]

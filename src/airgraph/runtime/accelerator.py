@@ -26,6 +26,11 @@ from airgraph.runtime.device_graph import AcceleratorGraph
 __all__ = ["AcceleratorRuntime", "DevicePool", "Failure"]
 
 
+# A graph releases its pool only if its capture ended well (pytorch issue 190348). Where that is mended, releasing it
+# here would be once too often.
+_POOLS_LEAK = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 14)
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """What a device says when a capture fails, and the same in plain words."""
@@ -88,7 +93,18 @@ class AcceleratorRuntime(ABC):
 
     @abstractmethod
     def stop_routing(self, device: torch.device, pool_handle: Any) -> None:
-        """As `CaptureDevice` says."""
+        """End the routing of allocations to a pool, which a failed capture_end may leave; else a RuntimeError."""
+
+    @abstractmethod
+    def release_pool(self, device: torch.device, pool_handle: Any) -> None:
+        """Take back one use of a pool."""
+
+    def forget_capture(self, device: torch.device, pool: DevicePool) -> None:
+        with suppress(RuntimeError):
+            self.stop_routing(device, pool.handle)
+        if _POOLS_LEAK:
+            with suppress(RuntimeError):
+                self.release_pool(device, pool.handle)
 
     def open_pool(self, device: torch.device | None = None) -> DevicePool:
         device = self._with_index(device)
@@ -123,7 +139,7 @@ class AcceleratorRuntime(ABC):
                     if plan.role is InputRole.USER
                 }
                 before = pool.nbytes
-                recorded = self._on_side_stream(Capture(self, program, args, buffers, pool.handle, options))
+                recorded = self._on_side_stream(Capture(self, program, args, buffers, pool, options))
                 grown = max(0, pool.nbytes - before)
             except RuntimeError as error:
                 self._recover()

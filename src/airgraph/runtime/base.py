@@ -37,7 +37,8 @@ class Capabilities:
     max_streams: int | None
 
 
-# ("moved" | "mismatched", index of the argument): not where it was recorded; another shape, dtype or device.
+# What keeps a recording from being replayed: ("moved", index), an argument is not where it was recorded;
+# ("mismatched", index), it has another shape, dtype or device; ("lost", 0), an output's memory was resized or freed.
 InputProblem = tuple[str, int]
 
 

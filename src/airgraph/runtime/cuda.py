@@ -31,12 +31,12 @@ class CudaRuntime(AcceleratorRuntime):
             "it waits for the device or reads a value on the host, which a capture does not allow",
         ),
         Failure(
-            "stream ?capture ?isolation|uncaptured event",
+            "stream ?capture ?isolation|uncaptured (event|work)",
             "it waits for an event recorded outside the capture; let that stream wait for the graph's first",
         ),
         Failure(
             "stream ?capture ?invalidated|previous error during capture",
-            "an operator before it did what a capture does not allow",
+            "an operator before it, or another thread, did what a capture does not allow; see capture_error_mode",
         ),
     )
 
@@ -54,3 +54,6 @@ class CudaRuntime(AcceleratorRuntime):
 
     def stop_routing(self, device: torch.device, pool_handle: Any) -> None:
         torch._C._cuda_endAllocateToPool(device.index or 0, pool_handle)
+
+    def release_pool(self, device: torch.device, pool_handle: Any) -> None:
+        torch._C._cuda_releasePool(device.index or 0, pool_handle)

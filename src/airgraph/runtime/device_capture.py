@@ -30,8 +30,12 @@ class CaptureDevice(Protocol):
         """An empty graph: capture_begin, capture_end, replay, reset."""
         ...
 
-    def stop_routing(self, device: torch.device, pool_handle: Any) -> None:
-        """Take back from the allocator what a failed capture_end left: allocations must not go to the pool any more."""
+    def open_pool(self, device: torch.device | None = None) -> Any:
+        """A new, empty pool: handle, nbytes, graphs."""
+        ...
+
+    def forget_capture(self, device: torch.device, pool: Any) -> None:
+        """Take back from the allocator what a capture_end that failed left: the routing to the pool, and its use."""
         ...
 
     def synchronize(self) -> None: ...
@@ -58,7 +62,7 @@ class Capture:
     program: CaptureProgram
     args: list[Any]
     buffers: dict[int, torch.Tensor]
-    pool_handle: Any
+    pool: Any
     options: Options
 
     def warm_up(self, generator: torch.Generator) -> None:
@@ -72,7 +76,7 @@ class Capture:
     def record(self) -> Recorded:
         """Raises UnsupportedGraph, after which device and pool are as before."""
         try:
-            graph, outputs, calls = self._attempt()
+            graph, outputs, calls = self._attempt(self.pool)
         except _EndFailed as failed:
             operator, source = self._culprit()
             raise UnsupportedGraph(
@@ -80,38 +84,41 @@ class Capture:
             ) from failed.error
         return Recorded(graph, outputs, calls)
 
-    def _attempt(self, stop_before: int | None = None) -> tuple[Any, list[Any], int]:
+    def _attempt(self, pool: Any, stop_before: int | None = None) -> tuple[Any, list[Any], int]:
         """Graph, outputs and number of calls; stop_before: capture only the calls before this one."""
         graph = self.device.new_graph()
         run = _Run(self.device, self.program, self.args, self.buffers, stop_before)
         outputs: list[Any] = []
+        end_failed = False
         with _no_garbage_collection():
             try:
-                graph.capture_begin(pool=self.pool_handle, capture_error_mode=self.options.capture_error_mode)
+                graph.capture_begin(pool=pool.handle, capture_error_mode=self.options.capture_error_mode)
                 try:
                     with suppress(_Stopped):
                         outputs = run.run()
                 except BaseException:
                     # The capture must end before anything else can happen on the device.
+                    end_failed = True
                     with suppress(RuntimeError):
                         graph.capture_end()
+                        end_failed = False
                     raise
                 try:
                     graph.capture_end()
                 except RuntimeError as error:
+                    end_failed = True
                     raise _EndFailed(error) from error
             except BaseException:
-                self._discard(graph)
+                self._discard(graph, pool, end_failed=end_failed)
                 raise
         return graph, outputs, run.calls
 
-    def _discard(self, graph: Any) -> None:
-        def stop_routing() -> None:
-            self.device.stop_routing(self.program.device, self.pool_handle)
-
-        for step in (graph.reset, stop_routing, self.device.synchronize):
+    def _discard(self, graph: Any, pool: Any, *, end_failed: bool) -> None:
+        for step in (graph.reset, self.device.synchronize):
             with suppress(RuntimeError):
                 step()
+        if end_failed:
+            self.device.forget_capture(self.program.device, pool)
 
     def _culprit(self) -> tuple[str, str]:
         """Name and source line of the operator after which a capture can no longer end.
@@ -121,11 +128,12 @@ class Capture:
         operators = [n for n in self.program.gm.graph.nodes if isinstance(n.target, torch._ops.OpOverload)]
         suspects = [(i, n) for i, n in enumerate(operators) if n.target.namespace not in _ON_ONE_STREAM]
         for index, node in reversed(suspects):
+            pool = self.device.open_pool(self.program.device)
             try:
-                graph, _, _ = self._attempt(stop_before=index)
-            except (_EndFailed, UnsupportedGraph):
+                graph, _, _ = self._attempt(pool, stop_before=index)
+            except (_EndFailed, UnsupportedGraph, RuntimeError):
                 continue
-            self._discard(graph)
+            self._discard(graph, pool, end_failed=False)
             return node.target.name(), source_lines.of_node(node)
         if suspects:
             return suspects[0][1].target.name(), source_lines.of_node(suspects[0][1])

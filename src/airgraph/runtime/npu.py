@@ -37,7 +37,10 @@ class NpuRuntime(AcceleratorRuntime):
             r"107024",
             "it waits for an event recorded outside the capture; let that stream wait for the graph's first",
         ),
-        Failure(r"107032|107036|107038|507903", "an operator before it did what a capture does not allow"),
+        Failure(
+            r"107032|107036|107038|507903",
+            "an operator before it, or another thread, did what a capture does not allow; see capture_error_mode",
+        ),
         Failure(
             r"aclop|AclSetCompileopt|no such operator",
             "torch_npu has no aclnn kernel for it, and the kernel it falls back to cannot be captured",
@@ -64,3 +67,8 @@ class NpuRuntime(AcceleratorRuntime):
         import torch_npu
 
         torch_npu._C._npu_endAllocateToPool(device.index or 0, pool_handle)
+
+    def release_pool(self, device: torch.device, pool_handle: Any) -> None:
+        import torch_npu
+
+        torch_npu._C._npu_releasePool(device.index or 0, pool_handle)
