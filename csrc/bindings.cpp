@@ -81,6 +81,13 @@ at::Tensor bytes_at(uintptr_t address, int64_t nbytes) {
   return tensor;
 }
 
+// Points what `bytes_at` made, and all views of it, at another address.
+void point_at(const at::Tensor& bytes, uintptr_t address) {
+  bytes.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(
+      // NOLINTNEXTLINE(performance-no-int-to-ptr)
+      at::DataPtr(reinterpret_cast<void*>(address), c10::Device(c10::kCPU)));
+}
+
 // A tensor over the storage of `bytes`.
 at::Tensor view_at(const at::Tensor& bytes, at::ScalarType dtype, const std::vector<int64_t>& sizes,
                    const std::vector<int64_t>& strides, int64_t offset, bool conj, bool neg) {
@@ -130,6 +137,10 @@ void def_inputs(py::class_<AnyLaunch>& launch) {
       .def("add_copied_input", [](AnyLaunch& self, size_t index, at::Tensor buffer) {
         self.inputs.add(CopiedInput{index, std::move(buffer)});
       })
+      .def("add_formed_input",
+           [](AnyLaunch& self, size_t index, const at::Tensor& like) {
+             self.inputs.add(FormedInput{index, like.sizes().vec(), like.strides().vec(), like.scalar_type(), like.device()});
+           })
       .def("add_written_input", [](AnyLaunch& self, size_t index) { self.inputs.add_written(index); });
 }
 
@@ -139,6 +150,7 @@ py::object run(Launch& launch, const py::list& list) {
     return problem;
   }
   launch.inputs.bump_versions(args);
+  launch.take_turn();
   std::vector<at::Tensor> made;
   {
     const py::gil_scoped_release released;
@@ -149,9 +161,9 @@ py::object run(Launch& launch, const py::list& list) {
 
 // A launch with the graph's own `replay`, called as Python calls it.
 struct BoundLaunch : DeviceLaunch {
-  BoundLaunch(py::object call, bool preserve_held) : replay(std::move(call)), preserve(preserve_held) {}
+  BoundLaunch(py::object call, bool preserve, std::shared_ptr<DeviceNeighbours> neighbours)
+      : DeviceLaunch(preserve, std::move(neighbours)), replay(std::move(call)) {}
   py::object replay;
-  bool preserve;
 };
 
 py::object run_bound(BoundLaunch& launch, const py::list& list) {
@@ -163,13 +175,11 @@ py::object run_bound(BoundLaunch& launch, const py::list& list) {
     return py::make_tuple("lost", 0);
   }
   launch.inputs.bump_versions(args);
-  launch.prepare(launch.preserve);
+  launch.prepare();
   launch.copy_inputs(args);
   launch.replay();
   auto made = launch.outputs();
-  if (launch.preserve) {
-    launch.settle();
-  }
+  launch.settle();
   return py::cast(std::move(made));
 }
 
@@ -201,9 +211,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .value("error", LiveOutputs::error)
       .value("overwrite", LiveOutputs::overwrite);
 
+  py::class_<Neighbours, std::shared_ptr<Neighbours>>(m, "Neighbours").def(py::init<>());
+
   py::class_<Launch> launch(m, "Launch");
   launch
-      .def(py::init<std::shared_ptr<Tape>, LiveOutputs>())
+      .def(py::init<std::shared_ptr<Tape>, LiveOutputs, std::shared_ptr<Neighbours>>())
       .def("add_output_storage", &Launch::add_output_storage)
       .def("add_output",
            [](Launch& launch, size_t storage, const py::object& dtype, std::vector<int64_t> sizes,
@@ -213,13 +225,21 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
            })
       .def("held_outputs", &Launch::held_outputs)
       .def("output_nbytes", &Launch::output_nbytes)
-      .def("run", &run);
+      .def("run", &run)
+      .def("replay", [](Launch& self) {
+        self.take_turn();
+        const py::gil_scoped_release released;
+        self.replay();
+      });
   def_inputs(launch);
 
+  py::class_<DeviceNeighbours, std::shared_ptr<DeviceNeighbours>>(m, "DeviceNeighbours").def(py::init<>());
+
   py::class_<BoundLaunch> device_launch(m, "DeviceLaunch");
-  device_launch.def(py::init<py::object, bool>())
+  device_launch.def(py::init<py::object, bool, std::shared_ptr<DeviceNeighbours>>())
       .def("add_output", &BoundLaunch::add_output)
-      .def("held_outputs", [](const BoundLaunch& self) { return self.held_outputs().size(); })
+      .def("held_outputs", &BoundLaunch::held_outputs)
+      .def("close", &BoundLaunch::close)
       .def("run", &run_bound);
   def_inputs(device_launch);
 
@@ -229,6 +249,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   });
   m.def("allocate", &allocate);
   m.def("bytes_at", &bytes_at);
+  m.def("point_at", &point_at);
+  m.attr("MOVES_MEMORY") = true;
   m.def("view_at", [](const at::Tensor& bytes, const py::object& dtype, const std::vector<int64_t>& sizes,
                       const std::vector<int64_t>& strides, int64_t offset, bool conj, bool neg) {
     return view_at(bytes, torch::python::detail::py_object_to_dtype(dtype), sizes, strides, offset, conj, neg);

@@ -2,7 +2,6 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_foreach_copy.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/Event.h>
 #include <c10/core/StorageImpl.h>
@@ -37,23 +36,58 @@ bool has_bytes(const at::Tensor& tensor) {
   return !tensor.is_conj() && !tensor.is_neg() && (tensor.dim() == 0 || tensor.stride(-1) == 1);
 }
 
+// What is copied to copy the whole storage of a tensor: the tensor, or its storage as bytes where it is but a part.
+at::Tensor whole_storage_of(const at::Tensor& tensor) {
+  const bool whole = tensor.is_non_overlapping_and_dense() && tensor.nbytes() == tensor.storage().nbytes();
+  return whole ? tensor : bytes_of(tensor.storage(), tensor.key_set());
+}
+
+// With memory of its own. Made by the device, whose storages may hold more than memory.
+at::Tensor empty_like_storage_of(const at::Tensor& tensor) {
+  const auto whole = whole_storage_of(tensor);
+  return at::empty_strided(whole.sizes(), whole.strides(), whole.options());
+}
+
 at::Tensor bytes_of(const at::Tensor& tensor) {
   return (tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor).view(at::kByte);
 }
 
 }  // namespace
 
+DeviceLaunch::~DeviceLaunch() {
+  try {
+    close();
+  } catch (const std::exception&) {
+    // The device is gone, as at the end of the process.
+  }
+}
+
+void DeviceLaunch::close() {
+  if (neighbours_->last == this) {
+    for (const size_t slot : own_held_outputs()) {
+      give_away(slot);
+    }
+    neighbours_->last = nullptr;
+  }
+}
+
 void DeviceLaunch::add_output(const at::Tensor& slot) {
-  auto* storage = slot.storage().unsafeGetStorageImpl();
-  const auto known = std::find_if(storages_.begin(), storages_.end(), [&](const Shared& shared) {
-    return slots_[shared.slot].storage().unsafeGetStorageImpl() == storage;
-  });
+  const auto* original = slot.storage().unsafeGetStorageImpl();
+  const auto known = std::find_if(storages_.begin(), storages_.end(),
+                                  [&](const Shared& shared) { return shared.original == original; });
+  auto ours = share(slot);
   if (known == storages_.end()) {
-    storages_.push_back({slots_.size(), 1, storage->data(), storage->nbytes()});
+    const auto storage = empty_like_storage_of(slot).storage();
+    auto* impl = storage.unsafeGetStorageImpl();
+    impl->set_data_ptr_noswap(at::DataPtr(const_cast<void*>(original->data()), slot.device()));
+    impl->set_nbytes(original->nbytes());
+    ours.unsafeGetTensorImpl()->set_storage_keep_dtype(storage);
+    storages_.push_back({original, slots_.size(), 1, original->data(), original->nbytes()});
   } else {
     ++known->count;
+    ours.unsafeGetTensorImpl()->set_storage_keep_dtype(slots_[known->slot].storage());
   }
-  slots_.push_back(share(slot));
+  slots_.push_back(std::move(ours));
 }
 
 void DeviceLaunch::copy(std::vector<at::Tensor>& targets, std::vector<at::Tensor>& sources) {
@@ -88,7 +122,7 @@ std::vector<at::Tensor> DeviceLaunch::outputs() const {
   return made;
 }
 
-std::vector<size_t> DeviceLaunch::held_outputs() const {
+std::vector<size_t> DeviceLaunch::own_held_outputs() const {
   std::vector<size_t> held;
   for (const auto& shared : storages_) {
     if (slots_[shared.slot].storage().use_count() > shared.count) {
@@ -98,6 +132,10 @@ std::vector<size_t> DeviceLaunch::held_outputs() const {
   return held;
 }
 
+size_t DeviceLaunch::held_outputs() const {
+  return neighbours_->last == nullptr ? 0 : neighbours_->last->own_held_outputs().size();
+}
+
 bool DeviceLaunch::lost_outputs() const {
   return std::any_of(storages_.begin(), storages_.end(), [this](const Shared& shared) {
     const auto& storage = slots_[shared.slot].storage();
@@ -105,22 +143,27 @@ bool DeviceLaunch::lost_outputs() const {
   });
 }
 
-void DeviceLaunch::prepare(bool give_held_away) {
+void DeviceLaunch::prepare() {
+  auto& pool = *neighbours_;
   std::optional<c10::Stream> before;
   std::optional<c10::Stream> current;
   if (!slots_.empty() && !slots_[0].is_cpu()) {
     const auto device = slots_[0].device();
     current = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
-    before = std::exchange(last_stream_, current);
+    before = std::exchange(pool.stream, current);
   }
   const bool switched = before && *before != *current;
   if (switched) {
-    several_streams_ = true;
+    pool.unseen_readers = true;
     put_in_order(*before, *current);
   }
-  const auto held = give_held_away ? held_outputs() : std::vector<size_t>();
+  const auto thread = std::this_thread::get_id();
+  pool.unseen_readers = pool.unseen_readers || (pool.thread && *pool.thread != thread);
+  pool.thread = thread;
+  auto* last = std::exchange(pool.last, this);
+  const auto held = last != nullptr && last->preserve_ ? last->own_held_outputs() : std::vector<size_t>();
   for (const size_t slot : held) {
-    give_away(slot);
+    last->give_away(slot);
   }
   if (switched && !held.empty()) {
     // Who holds them may read them on the stream that made them.
@@ -129,8 +172,8 @@ void DeviceLaunch::prepare(bool give_held_away) {
 }
 
 void DeviceLaunch::settle() {
-  if (several_streams_) {
-    for (const size_t slot : held_outputs()) {
+  if (preserve_ && neighbours_->unseen_readers) {
+    for (const size_t slot : own_held_outputs()) {
       give_away(slot);
     }
   }
@@ -139,12 +182,8 @@ void DeviceLaunch::settle() {
 void DeviceLaunch::give_away(size_t slot) {
   const auto& tensor = slots_.at(slot);
   auto* theirs = tensor.storage().unsafeGetStorageImpl();
-  const bool whole = tensor.is_non_overlapping_and_dense() && tensor.nbytes() == theirs->nbytes();
-  // Where the slot is but a part of its storage, the storage is copied as bytes.
-  const at::Tensor held = whole ? tensor : bytes_of(tensor.storage(), tensor.key_set());
-  const auto fresh = whole ? at::empty_strided(held.sizes(), held.strides(), held.options())
-                           : at::empty(held.sizes(), held.options());
-  at::Tensor(fresh).copy_(held, /*non_blocking=*/true);
+  auto fresh = empty_like_storage_of(tensor);
+  fresh.copy_(whole_storage_of(tensor), /*non_blocking=*/true);
   // Found before the pointers change: tensors that share a storage are known by it.
   std::vector<at::Tensor*> sharing;
   for (auto& other : slots_) {

@@ -5,19 +5,44 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Stream.h>
 
+#include <memory>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "inputs.h"
 
 namespace airgraph {
 
+class DeviceLaunch;
+
+// What the graphs of one pool know of one another. The pool's memory is theirs in turn: the outputs of one lie where
+// the next may write. Guarded by the GIL.
+struct DeviceNeighbours {
+  DeviceLaunch* last = nullptr;  // replayed last, so it may have outputs with the caller
+  std::optional<c10::Stream> stream;  // of the last replay
+  std::optional<std::thread::id> thread;
+  // Whether replays came on several streams or from several threads: then a reader cannot be seen from the next call.
+  bool unseen_readers = false;
+};
+
 class DeviceLaunch {
  public:
+  // preserve: whether outputs that the caller holds are given away before a replay overwrites them.
+  DeviceLaunch(bool preserve, std::shared_ptr<DeviceNeighbours> neighbours)
+      : preserve_(preserve), neighbours_(std::move(neighbours)) {}
+  DeviceLaunch(const DeviceLaunch&) = delete;
+  DeviceLaunch& operator=(const DeviceLaunch&) = delete;
+  ~DeviceLaunch();
+
   Inputs inputs;
 
-  // `slot` is what the graph writes; outputs handed out share its storage.
+  // `slot` is what the graph writes; outputs handed out have storages of ours over its memory, which goes back to the
+  // pool: the next capture may use it too.
   void add_output(const at::Tensor& slot);
+
+  // Makes outputs that the caller holds independent of the pool, whatever the policy.
+  void close();
 
   // One launch on the device for all inputs whatever their dtypes, none if there is nothing to copy.
   template <class Arguments>
@@ -37,30 +62,34 @@ class DeviceLaunch {
   // Fresh tensors over the slots.
   std::vector<at::Tensor> outputs() const;
 
-  // Positions of the slots whose storage the caller still holds, one slot a storage. A storage that Python has looked
-  // at through untyped_storage() counts as held: its wrapper holds it.
-  std::vector<size_t> held_outputs() const;
+  // How many storages of the pool's last replay the caller still holds. A storage that Python has looked at through
+  // untyped_storage() counts as held: its wrapper holds it.
+  size_t held_outputs() const;
 
   // Whether the caller resized or freed the memory of an output, which the graph would write all the same.
   bool lost_outputs() const;
 
-  // Before a replay. The work of the last call, on whatever stream, comes before what the current stream does from now
-  // on: buffers, pool and outputs are the same. Outputs that the caller holds are given away.
-  void prepare(bool give_held_away);
+  // Before a replay. The work of the pool's last call, on whatever stream, comes before what the current stream does
+  // from now on: buffers, pool and outputs are the same. Outputs that the caller holds are given away.
+  void prepare();
 
-  // After a replay, with the outputs handed out. Once a graph was called on several streams, they are given away at
-  // once: a reader on one stream cannot be seen from a call on another.
+  // After a replay, with the outputs handed out. Once graphs of the pool were called on several streams or from several
+  // threads, they are given away at once: what one of them reads cannot be seen from a call in another.
   void settle();
+
+ private:
+  // Positions of the slots whose storage the caller holds, one slot a storage.
+  std::vector<size_t> own_held_outputs() const;
 
   // Moves the storage behind `slot`, which the caller holds, to memory of its own by a copy on the current stream, and
   // takes the memory that the graph writes into a storage of ours. The caller's tensors and all their views stay valid.
   void give_away(size_t slot);
 
- private:
   static void copy(std::vector<at::Tensor>& targets, std::vector<at::Tensor>& sources);
 
   struct Shared {
-    size_t slot;   // the first over this storage
+    const void* original;  // the storage that the capture made
+    size_t slot;           // the first over this storage
     size_t count;  // how many slots are
     const void* memory;
     size_t nbytes;
@@ -68,8 +97,8 @@ class DeviceLaunch {
 
   std::vector<at::Tensor> slots_;
   std::vector<Shared> storages_;
-  std::optional<c10::Stream> last_stream_;
-  bool several_streams_ = false;
+  bool preserve_;
+  std::shared_ptr<DeviceNeighbours> neighbours_;
 };
 
 }  // namespace airgraph

@@ -20,11 +20,21 @@ struct CopiedInput {
   at::Tensor buffer;
 };
 
+// A user's tensor that is used in place: unlike a parameter's, its form may change from call to call.
+struct FormedInput {
+  size_t index;
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+  at::ScalarType dtype;
+  at::Device device;
+};
+
 // `at(i)` gives argument i as a const at::Tensor&.
 class Inputs {
  public:
   void add(FixedInput input) { fixed_.push_back(input); }
   void add(CopiedInput input) { copied_.push_back(std::move(input)); }
+  void add(FormedInput input) { formed_.push_back(std::move(input)); }
 
   // The index of the first fixed input that is not where it was captured.
   template <class Arguments>
@@ -37,9 +47,17 @@ class Inputs {
     return std::nullopt;
   }
 
-  // The index of the first copied input whose shape, dtype or device differs from the capture's.
+  // The index of the first user input whose shape, dtype or device differs from the capture's; strides count where it
+  // is used in place.
   template <class Arguments>
   std::optional<size_t> mismatched(const Arguments& at) const {
+    for (const auto& input : formed_) {
+      const at::Tensor& arg = at(input.index);
+      if (arg.sizes() != input.sizes || arg.strides() != input.strides || arg.scalar_type() != input.dtype ||
+          arg.device() != input.device) {
+        return input.index;
+      }
+    }
     for (const auto& input : copied_) {
       const at::Tensor& arg = at(input.index);
       if (arg.sizes() != input.buffer.sizes() || arg.scalar_type() != input.buffer.scalar_type() ||
@@ -69,6 +87,7 @@ class Inputs {
   std::vector<size_t> written_;
   std::vector<FixedInput> fixed_;
   std::vector<CopiedInput> copied_;
+  std::vector<FormedInput> formed_;
 };
 
 }  // namespace airgraph

@@ -25,10 +25,12 @@ at::Tensor make_output(const c10::Storage& storage, const OwnedOutput& out) {
 
 }  // namespace
 
-bool Launch::OutputStorage::held() const {
-  // Memory that the caller resized or freed through its storage is not ours to write either.
-  return caller.use_count() > 1 || caller.data() != tape.data() || caller.nbytes() != nbytes;
+// Memory that the caller resized or freed through its storage is not ours to write; after `release` there is none.
+bool Launch::OutputStorage::lost() const {
+  return !caller || caller.data() != tape.data() || caller.nbytes() != nbytes;
 }
+
+bool Launch::OutputStorage::held() const { return caller && caller.use_count() > 1; }
 
 void Launch::OutputStorage::renew() {
   auto* allocator = c10::GetCPUAllocator();
@@ -38,14 +40,36 @@ void Launch::OutputStorage::renew() {
       at::DataPtr(caller.mutable_data(), c10::Device(c10::kCPU)));
 }
 
+void Launch::OutputStorage::release() {
+  tape.unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(nullptr, c10::Device(c10::kCPU)));
+  caller = c10::Storage();
+}
+
+Launch::~Launch() {
+  if (neighbours_->last == this) {
+    neighbours_->last = nullptr;
+  }
+}
+
 size_t Launch::add_output_storage(const at::Tensor& slot) {
-  OutputStorage made{slot.storage(), c10::Storage(), slot.storage().nbytes()};
-  made.renew();
-  storages_.push_back(std::move(made));
+  storages_.push_back({slot.storage(), c10::Storage(), slot.storage().nbytes()});
   return storages_.size() - 1;
 }
 
+void Launch::take_turn() {
+  if (neighbours_->last != nullptr && neighbours_->last != this) {
+    for (auto& storage : neighbours_->last->storages_) {
+      storage.release();
+    }
+  }
+  neighbours_->last = this;
+}
+
 size_t Launch::held_outputs() const {
+  return neighbours_->last == nullptr ? 0 : neighbours_->last->own_held_outputs();
+}
+
+size_t Launch::own_held_outputs() const {
   size_t count = 0;
   for (const auto& storage : storages_) {
     count += storage.held() ? 1 : 0;
@@ -63,9 +87,7 @@ size_t Launch::output_nbytes() const {
 
 void Launch::renew_outputs() {
   for (auto& storage : storages_) {
-    const bool lost = storage.caller.data() != storage.tape.data() ||
-                      storage.caller.nbytes() != storage.nbytes;
-    if (lost || (policy_ == LiveOutputs::preserve && storage.held())) {
+    if (storage.lost() || (policy_ == LiveOutputs::preserve && storage.held())) {
       storage.renew();
     }
   }

@@ -24,9 +24,21 @@ struct OwnedOutput {
 // What a replay does with an output that the caller still holds.
 enum class LiveOutputs { preserve, warn, error, overwrite };
 
+class Launch;
+
+// What the graphs of one pool know of one another: which replayed last, and so may have outputs with the caller.
+// Guarded by the GIL.
+struct Neighbours {
+  Launch* last = nullptr;
+};
+
 class Launch {
  public:
-  Launch(std::shared_ptr<Tape> tape, LiveOutputs policy) : tape_(std::move(tape)), policy_(policy) {}
+  Launch(std::shared_ptr<Tape> tape, LiveOutputs policy, std::shared_ptr<Neighbours> neighbours)
+      : tape_(std::move(tape)), policy_(policy), neighbours_(std::move(neighbours)) {}
+  Launch(const Launch&) = delete;
+  Launch& operator=(const Launch&) = delete;
+  ~Launch();
 
   Inputs inputs;
 
@@ -35,10 +47,13 @@ class Launch {
   size_t add_output_storage(const at::Tensor& slot);
   void add_output(OwnedOutput output) { outputs_.push_back(std::move(output)); }
 
-  // How many output storages the caller still holds.
+  // How many output storages of the pool's last replay the caller still holds.
   size_t held_outputs() const;
 
-  // Copies inputs, replays, returns fresh tensors over the outputs. Call after the check of `inputs`.
+  // Memory of outputs is with the graph that replayed last: an earlier one lets go of what the caller dropped.
+  void take_turn();
+
+  // Copies inputs, replays, returns fresh tensors over the outputs. Call after the check of `inputs` and `take_turn`.
   template <class Arguments>
   std::vector<at::Tensor> run(const Arguments& at) {
     renew_outputs();
@@ -49,7 +64,12 @@ class Launch {
     return outputs();
   }
 
-  LiveOutputs policy() const { return policy_; }
+  // Replays on the inputs as they lie. Call after `take_turn`.
+  void replay() {
+    renew_outputs();
+    tape_->replay();
+  }
+
   size_t output_nbytes() const;
 
  private:
@@ -61,12 +81,17 @@ class Launch {
     c10::Storage tape;    // what the tape's tensors point through; owns nothing
     c10::Storage caller;  // what outputs handed out are made of; owns the memory
     size_t nbytes;
+    bool lost() const;
     bool held() const;
     void renew();
+    void release();
   };
+
+  size_t own_held_outputs() const;
 
   std::shared_ptr<Tape> tape_;
   LiveOutputs policy_;
+  std::shared_ptr<Neighbours> neighbours_;
   std::vector<OutputStorage> storages_;
   std::vector<OwnedOutput> outputs_;
 };

@@ -2,10 +2,22 @@
 
 from airgraph import cpu, errors
 from airgraph.backend import get_backend
+from airgraph.capture.warmup import warmup
 from airgraph.insight.report import Report, explain, reset
 from airgraph.options import Options
 from airgraph.runtime.pools import graph_pool_handle
 
 __version__ = "0.1.0"
 
-__all__ = ["Options", "Report", "__version__", "cpu", "errors", "explain", "get_backend", "graph_pool_handle", "reset"]
+__all__ = [
+    "Options",
+    "Report",
+    "__version__",
+    "cpu",
+    "errors",
+    "explain",
+    "get_backend",
+    "graph_pool_handle",
+    "reset",
+    "warmup",
+]

@@ -29,9 +29,19 @@ class Options:
     that this version does not offer yet.
     """
 
-    use_graph_pool: object | None = _option(None, "capture into this pool", available=False)
-    reuse_graph_pool_in_same_fx: bool = _option(True, "all shapes of one FX graph share one pool", available=False)
-    clone_input: bool = _option(True, "user inputs are copied into buffers that the graph owns", available=False)
+    use_graph_pool: object | None = _option(
+        None,
+        "a pool from `airgraph.graph_pool_handle()` that all FX graphs compiled with it share, across models; turns "
+        "`reuse_graph_pool_in_same_fx` off",
+    )
+    reuse_graph_pool_in_same_fx: bool = _option(
+        True, "all shapes of one FX graph share one pool; False: each capture has its own"
+    )
+    clone_input: bool = _option(
+        True,
+        "user inputs are copied into buffers that the graphs of a pool share; False: they are used where they lie, see "
+        "`on_input_move`",
+    )
     clone_output: bool | tuple[int, ...] = _option(
         False, "True: return copies of all outputs; a sequence of output indices: of those"
     )
@@ -42,11 +52,14 @@ class Options:
     )
     on_input_move: str = _option(
         "recapture",
-        "what happens when an input that is used in place has a new address",
+        "what happens when an input that is used in place has a new address: capture anew, copy it into the tensor "
+        "that was captured (only user inputs, with `clone_input=False`; others are captured anew), or raise InputMoved",
         choices=("recapture", "copy", "error"),
     )
     capture_limit: int = _option(64, "captures of one FX graph, recaptures included; past it, it runs eagerly")
-    memory_budget: int | None = _option(None, "bytes a pool may take", available=False)
+    memory_budget: int | None = _option(
+        None, "bytes a pool may take; a capture that would pass it is not made, and that shape runs eagerly"
+    )
     inplace_pass: bool = _option(True, "reinplace intermediates", available=False)
     input_inplace_pass: bool = _option(True, "write mutated inputs in place instead of copying them back")
     remove_noop_ops: bool = _option(True, "remove operators that change nothing", available=False)
@@ -80,6 +93,11 @@ class Options:
             object.__setattr__(self, "clone_output", tuple(self.clone_output))
         for option in dataclasses.fields(self):
             self._check(option, getattr(self, option.name))
+        if self.on_input_move == "copy" and self.clone_input:
+            raise OptionError(
+                "option 'on_input_move': 'copy' needs clone_input=False; with clone_input=True user inputs are copied "
+                "at every call, and no other input is."
+            )
 
     @staticmethod
     def _check(option: dataclasses.Field[Any], value: Any) -> None:
@@ -96,8 +114,10 @@ class Options:
             least = 1 if option.name == "capture_limit" else 0
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise OptionError(f"option {option.name!r}: expected an integer of at least {least}, got {value!r}.")
-        if option.name == "on_input_move" and value == "copy":
-            raise OptionError("option 'on_input_move': 'copy' needs clone_input=False, which is not available yet.")
+        if option.name == "memory_budget":
+            _check_memory_budget(value)
+        if option.name == "use_graph_pool":
+            _check_use_graph_pool(value)
         if not option.metadata[_AVAILABLE] and value != option.default:
             raise _not_available(option.name)
 
@@ -131,6 +151,23 @@ def _check_clone_output(value: object) -> None:
     if isinstance(value, tuple) and all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in value):
         return
     raise OptionError(f"option 'clone_output': expected True, False or a sequence of output indices, got {value!r}.")
+
+
+def _check_memory_budget(value: object) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        raise OptionError(f"option 'memory_budget': expected None or a number of bytes, got {value!r}.")
+
+
+def _check_use_graph_pool(value: object) -> None:
+    """Whether it can be a pool at all, here or of a device's own kind; its device is known only at compile time."""
+    of_device = isinstance(value, tuple) and all(isinstance(part, int) for part in value)
+    if value is not None and not of_device and not hasattr(value, "device_type"):
+        raise OptionError(
+            "option 'use_graph_pool': expected a pool from airgraph.graph_pool_handle(), got "
+            f"{value!r} of type {type(value).__name__}."
+        )
+    if getattr(value, "closed", False):
+        raise OptionError(f"option 'use_graph_pool': {value!r} is closed. Open one by airgraph.graph_pool_handle().")
 
 
 def _not_available(name: str) -> OptionError:

@@ -254,7 +254,7 @@ def test_reentrant_use_raises_and_the_graph_stays_usable() -> None:
     x = torch.ones(3)
     assert torch.equal(compiled(x), x + 1)
     inner.append(compiled)
-    with pytest.raises(ReplayError, match="was called while it was running"):
+    with pytest.raises(ReplayError, match="called by an operator of a graph that is running"):
         compiled(x)
     inner.clear()
     assert torch.equal(compiled(x), x + 1)
@@ -349,7 +349,7 @@ def test_reset_from_within_a_call_raises_instead_of_hanging() -> None:
         return torch.empty_like(x)
 
     compiled = torch.compile(lambda x: resets(x) + 1, backend="airgraph", fullgraph=True)
-    with pytest.raises(ReplayError, match="reset was called by an operator"):
+    with pytest.raises(ReplayError, match="reset of .* was called by an operator"):
         compiled(torch.ones(2))
 
 

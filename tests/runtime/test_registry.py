@@ -15,18 +15,16 @@ _PACKAGE = '''
 """A toy device: torch's meta tensors, of which only the shapes are computed."""
 
 from airgraph.errors import UnsupportedGraph
+from airgraph.memory.footprint import Footprint
 from airgraph.memory.pool import MemoryPool
 from airgraph.runtime.base import Capabilities, DeviceMemory
 
 
-class ToyPool(MemoryPool):
-    nbytes, graphs = 0, 1
-
-
 class ToyGraph:
-    streams, arena_nbytes, copied_nbytes = 1, 0, 0
+    streams = 1
 
-    def __init__(self, program, args):
+    def __init__(self, program, args, lease):
+        self.footprint, self.lease = lease.footprint, lease
         self.program, self.shapes = program, [getattr(arg, "shape", None) for arg in args]
         self.nodes = sum(node.op == "call_function" for node in program.gm.graph.nodes)
 
@@ -46,19 +44,25 @@ class ToyGraph:
     def replay(self):
         print("toy: replay")
 
+    def close(self):
+        print("toy: close")
+
 
 class ToyRuntime:
     device_type = "meta"
     capabilities = Capabilities(external_events=False, rng_in_graphs=False, stream_priorities=False, max_streams=1)
 
     def open_pool(self, device=None):
-        return ToyPool(device)
+        return MemoryPool(device)
+
+    def adopt_pool(self, handle, device):
+        return None
 
     def record(self, program, args, pool, options):
         if any(arg.shape[0] == 13 for arg in args):
             raise UnsupportedGraph("thirteen rows bring bad luck")
         print("toy: record")
-        return ToyGraph(program, args)
+        return ToyGraph(program, args, pool.take(Footprint()))
 
     def stream(self, tag, priority=0):
         raise NotImplementedError

@@ -13,8 +13,11 @@ import torch
 
 from airgraph.capture.key import GraphKey
 from airgraph.capture.ledger import GraphRecord, ledger
+from airgraph.capture.pools import pool_for
+from airgraph.capture.warmup import warming_threads
 from airgraph.errors import InputMoved, OptionError, ReplayError, UnsupportedGraph
 from airgraph.memory.pool import MemoryPool
+from airgraph.memory.turn import Turn
 from airgraph.options import Options
 from airgraph.program.inputs import InputRole
 from airgraph.program.program import CaptureProgram
@@ -44,8 +47,8 @@ class GraphedCallable:
     3. An input used in place that has moved follows `on_input_move`.
     4. What cannot be captured runs eagerly, with one warning.
 
-    Takes a list of arguments and empties it, as torch's compilers expect (`_boxed_call`). Calls from several threads
-    are serialised. It does not keep its inputs alive.
+    Takes a list of arguments and empties it, as torch's compilers expect (`_boxed_call`). Calls of all graphs of a pool
+    are serialised, from whatever thread. It does not keep its inputs alive.
     """
 
     _boxed_call = True
@@ -54,8 +57,9 @@ class GraphedCallable:
         self._program = program
         self._runtime = runtime
         self._options = options
-        self._lock = threading.Lock()
-        self._owner: int | None = None
+        self._pool = pool_for(program, runtime, options)
+        # With a pool for each capture, no other callable shares any of them.
+        self._turn = self._pool.turn if self._pool is not None else Turn()
         self._scalars = [plan.index for plan in program.inputs if plan.role is InputRole.SCALAR]
         self._graphs: dict[GraphKey, CapturedGraph] = {}
         self._single: CapturedGraph | None = None
@@ -81,16 +85,14 @@ class GraphedCallable:
 
     def __call__(self, args: list[Any]) -> list[Any]:
         me = threading.get_ident()
-        if self._owner == me:
-            raise ReplayError(
-                f"{self._program.name} was called while it was running in the same thread: a graph cannot replay "
-                "inside itself. Call the uncompiled function there."
-            )
-        with self._lock:
-            self._owner = me
+        turn = self._turn
+        if turn.owner == me:
+            raise turn.refusal(self._program.name)
+        with turn.lock:
+            turn.owner = me
             try:
                 graph = self._single
-                if graph is not None and self._hands_out:
+                if graph is not None and self._hands_out and not warming_threads:
                     # The usual call, without a detour.
                     outputs = graph.device_graph.run(args)
                     if outputs.__class__ is list:
@@ -98,7 +100,7 @@ class GraphedCallable:
                         return outputs
                 return self._call(args)
             finally:
-                self._owner = None
+                turn.owner = None
                 args.clear()
 
     def call(self, *args: Any) -> list[Any]:
@@ -107,9 +109,9 @@ class GraphedCallable:
 
     def reset(self) -> None:
         """Forget all captures; the next call captures anew. Raises ReplayError from within a call of this graph."""
-        if self._owner == threading.get_ident():
-            raise ReplayError(f"reset was called by an operator of {self._program.name}. Reset after the call.")
-        with self._lock:
+        with self._turn.taken(f"reset of {self._program.name}"):
+            for graph in self._graphs.values():
+                graph.device_graph.close()
             self._graphs.clear()
             self._single = None
             self._captures = 0
@@ -124,26 +126,27 @@ class GraphedCallable:
         return self._graphs.get(self._key(args))
 
     def _call(self, args: list[Any]) -> list[Any]:
+        warming = bool(warming_threads) and threading.get_ident() in warming_threads
         if self._always_eager is not None:
             self._report_skip()
-            return self._eager(args)
+            return self._placeholders(args) if warming else self._eager(args)
         graph = self._single
         if graph is None:
             key = self._key(args)
             if key in self._eager_keys:
-                return self._eager(args)
+                return self._placeholders(args) if warming else self._eager(args)
             graph = self._graphs.get(key)
-        if graph is None or self._options.force_recapture:
+        if graph is None or (self._options.force_recapture and not warming):
             graph = self._capture(args, "new key" if graph is None else "force_recapture is set")
-            if graph is None:
-                return self._eager(args)
-        outputs = self._replay(graph, args)
-        while isinstance(outputs, tuple):
-            graph = self._follow_move(graph, outputs, args)
-            if graph is None:
-                return self._eager(args)
+        if warming:
+            return self._placeholders(args)
+        outputs: list[Any] | InputProblem = ("", 0)
+        while graph is not None:
             outputs = self._replay(graph, args)
-        return outputs
+            if not isinstance(outputs, tuple):
+                return outputs
+            graph = self._follow_move(graph, outputs, args)
+        return self._eager(args)
 
     def _replay(self, graph: CapturedGraph, args: list[Any]) -> list[Any] | InputProblem:
         if self._checks_held:
@@ -181,13 +184,18 @@ class GraphedCallable:
         old = self._graphs.pop(key, None)
         self._single = None
         if old is not None:
+            old.device_graph.close()
             old.record.state = "dropped"
             ledger.count("recaptures")
+            # Its memory is free for the new capture.
+            del old
         if self._captures >= self._options.capture_limit:
             self._limit_reached = True
             self._run_eagerly_from_now(f"capture_limit={self._options.capture_limit} is reached; last reason: {reason}")
             return None
-        pool = self._runtime.open_pool(self._program.device)
+        pool = self._pool if self._pool is not None else self._runtime.open_pool(self._program.device)
+        if pool.closed:
+            raise OptionError(f"{self._program.name} is to be captured for a new key, but {pool!r} was closed.")
         start = time.perf_counter()
         try:
             # The program has its casts already.
@@ -207,8 +215,8 @@ class GraphedCallable:
             nodes=device_graph.nodes,
             streams=device_graph.streams,
             pool=pool.id,
-            arena_nbytes=device_graph.arena_nbytes,
-            copied_nbytes=device_graph.copied_nbytes,
+            arena_nbytes=device_graph.footprint.nbytes,
+            copied_nbytes=sum(device_graph.footprint.inputs_nbytes),
             capture_ms=elapsed_ms,
         )
         ledger.add(record)
@@ -247,6 +255,23 @@ class GraphedCallable:
         ledger.count("eager_calls")
         with torch.no_grad(), torch._C._DisableAutocast():
             return list(self._program.gm(*args))
+
+    def _placeholders(self, args: list[Any]) -> list[Any]:
+        """What a call would return, as zeros: nothing is executed."""
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad(), torch._C._DisableAutocast():
+            fakes = [mode.from_tensor(arg) if isinstance(arg, torch.Tensor) else arg for arg in args]
+            made = self._program.gm(*fakes)
+        views = self._program.input_views
+        return [
+            args[views[i]].as_strided(out.shape, out.stride(), out.storage_offset())
+            if i in views
+            else torch.zeros_like(out, device=self._program.device)
+            if isinstance(out, torch.Tensor)
+            else out
+            for i, out in enumerate(made)
+        ]
 
     def _skip_key(self, key: GraphKey, obstacle: UnsupportedGraph) -> None:
         self._eager_keys.add(key)

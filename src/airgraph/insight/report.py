@@ -89,3 +89,5 @@ def reset() -> None:
     for graphed in list(ledger.callables):
         graphed.reset()
     gc.collect()
+    for pool in list(ledger.pools):
+        pool.give_back()

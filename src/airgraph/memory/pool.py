@@ -4,58 +4,96 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
 
-from airgraph.memory.plan import ALIGNMENT
+from airgraph.memory.footprint import Footprint, overlaid
+from airgraph.memory.input_buffers import InputBuffers
+from airgraph.memory.region import Region
+from airgraph.memory.turn import Turn
 
-__all__ = ["Arena", "ArenaPool", "MemoryPool"]
+__all__ = ["ArenaPool", "Lease", "MemoryPool"]
 
 _ids = itertools.count(1)
+_lease_ids = itertools.count(1)
 
 
-class Arena:
-    """A block of CPU memory of one graph, aligned to 64 bytes. Freed with its last reference."""
+class Lease:
+    """A graph's share of a pool. While it lives the memory is the graph's to write, in its turn."""
 
-    __slots__ = ("__weakref__", "memory", "nbytes")
+    __slots__ = ("__weakref__", "footprint", "id", "pool", "region")
 
-    def __init__(self, nbytes: int) -> None:
-        self.nbytes = nbytes
-        self.memory = torch.empty(nbytes + ALIGNMENT, dtype=torch.uint8, device="cpu")
-
-    @property
-    def address(self) -> int:
-        return (self.memory.data_ptr() + ALIGNMENT - 1) & -ALIGNMENT
+    def __init__(self, pool: MemoryPool, footprint: Footprint, region: Region | None = None) -> None:
+        self.id = next(_lease_ids)
+        self.pool = pool
+        self.footprint = footprint
+        self.region = region
 
 
-class MemoryPool(ABC):
-    """An owned handle to memory that captured graphs share.
+class MemoryPool:
+    """An owned handle to memory that captured graphs share; they run one at a time, see `turn`.
 
     id: unique in the process. A closed pool takes no new graph; its memory goes with the last of its graphs.
+    neighbours: what the runtime's graphs know of one another.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.id = next(_ids)
         self.device = device
         self.closed = False
+        self.turn = Turn()
+        self.inputs = InputBuffers(device)
+        self.neighbours: Any = None
+        self._leased: dict[int, Footprint] = {}
 
     @property
     def device_type(self) -> str:
         return self.device.type
 
     @property
-    @abstractmethod
-    def nbytes(self) -> int:
-        """Bytes that the pool holds now."""
+    def footprint(self) -> Footprint:
+        """What the graphs alive take together."""
+        return overlaid((*list(self._leased.values()), Footprint(inputs_nbytes=self.inputs.nbytes)))
 
     @property
-    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes that the pool holds now."""
+        return self.footprint.nbytes
+
+    @property
+    def unshared_nbytes(self) -> int:
+        """Bytes that its graphs would hold if each had memory of its own."""
+        return sum(footprint.nbytes for footprint in list(self._leased.values()))
+
+    @property
     def graphs(self) -> int:
         """How many graphs live in the pool."""
+        return len(self._leased)
+
+    def nbytes_with(self, footprint: Footprint) -> int:
+        """Bytes that the pool would hold with one more graph."""
+        return overlaid((self.footprint, footprint)).nbytes
+
+    def take(self, footprint: Footprint) -> Lease:
+        """Memory for one more graph. Ask in the pool's turn."""
+        return self._keep(Lease(self, footprint))
+
+    def give_back(self) -> None:
+        """Return what no graph uses any more to the device."""
 
     def close(self) -> None:
         self.closed = True
+
+    def _keep(self, lease: Lease) -> Lease:
+        self._leased[lease.id] = lease.footprint
+        weakref.finalize(lease, self._end, lease.id).atexit = False
+        return lease
+
+    def _end(self, lease_id: int) -> None:
+        del self._leased[lease_id]
+        if not self._leased:
+            self.inputs.clear()
 
     def __repr__(self) -> str:
         name = type(self).__name__
@@ -63,24 +101,21 @@ class MemoryPool(ABC):
 
 
 class ArenaPool(MemoryPool):
-    """CPU memory. Every graph has an arena of its own for now; the pool does not keep them alive."""
+    """CPU memory. The intermediates of all its graphs overlay one another in one region."""
 
     def __init__(self) -> None:
         super().__init__(torch.device("cpu"))
-        self._arenas: weakref.WeakSet[Arena] = weakref.WeakSet()
+        self._region: Region | None = None
 
-    def open_arena(self, nbytes: int) -> Arena:
-        """An arena of at least `nbytes`, owned by the caller."""
-        arena = Arena(nbytes)
-        self._arenas.add(arena)
-        return arena
+    def take(self, footprint: Footprint) -> Lease:
+        """Memory for one more graph; the lease's region holds its intermediates from the first byte on."""
+        if self._region is None or self._region.capacity < footprint.arena_nbytes:
+            self._region = Region(footprint.arena_nbytes)
+        return self._keep(Lease(self, footprint, self._region))
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arenas alive."""
-        return sum(arena.nbytes for arena in self._arenas)
-
-    @property
-    def graphs(self) -> int:
-        """How many arenas are alive: one a graph."""
-        return len(self._arenas)
+    def _end(self, lease_id: int) -> None:
+        super()._end(lease_id)
+        if not self._leased:
+            self._region = None
+        elif self._region is not None:
+            self._region.trim(self.footprint.arena_nbytes)

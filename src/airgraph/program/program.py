@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch.fx import GraphModule, Node
 
-from airgraph.program.inputs import InputPlan, InputRole
+from airgraph.program.inputs import InputPlan
 
 __all__ = ["CaptureProgram"]
 
@@ -28,14 +28,6 @@ class CaptureProgram:
     @classmethod
     def build(cls, name: str, gm: GraphModule, inputs: tuple[InputPlan, ...], device: torch.device) -> CaptureProgram:
         return cls(name, gm, inputs, device, _outputs_that_view_inputs(gm))
-
-    def in_place(self, *, frozen_parameter: bool = False) -> tuple[InputPlan, ...]:
-        """The inputs whose addresses the graph depends on."""
-        return tuple(
-            plan
-            for plan in self.inputs
-            if plan.role in (InputRole.STATIC, InputRole.MUTATED) and not (frozen_parameter and plan.parameter)
-        )
 
 
 def _outputs_that_view_inputs(gm: GraphModule) -> dict[int, int]:

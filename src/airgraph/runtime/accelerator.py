@@ -6,7 +6,6 @@ import re
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,8 @@ from typing import Any
 import torch
 
 from airgraph.errors import UnsupportedGraph
+from airgraph.memory.budget import check_budget
+from airgraph.memory.footprint import Footprint
 from airgraph.memory.pool import MemoryPool
 from airgraph.options import Options
 from airgraph.program import source_lines
@@ -21,6 +22,7 @@ from airgraph.program.inputs import InputRole
 from airgraph.program.program import CaptureProgram
 from airgraph.runtime.base import Capabilities, DeviceMemory
 from airgraph.runtime.device_capture import Capture, Recorded
+from airgraph.runtime.device_footprint import predict_footprint
 from airgraph.runtime.device_graph import AcceleratorGraph
 
 __all__ = ["AcceleratorRuntime", "DevicePool", "Failure"]
@@ -40,26 +42,38 @@ class Failure:
 
 
 class DevicePool(MemoryPool):
-    """A private pool of the device's caching allocator; it holds memory as long as a graph in it lives."""
+    """A private pool of the device's caching allocator; it holds memory as long as a graph in it lives.
 
-    def __init__(self, device: torch.device, handle: Any, segments: Callable[[], Sequence[dict[str, Any]]]) -> None:
+    module: torch.cuda, or what has its names. handle: as the device's own graphs take it.
+    """
+
+    def __init__(self, device: torch.device, module: Any, handle: Any) -> None:
         super().__init__(device)
-        self.handle = handle
-        self._segments = segments
-        self._graphs: weakref.WeakSet[AcceleratorGraph] = weakref.WeakSet()
-
-    def add(self, graph: AcceleratorGraph) -> None:
-        self._graphs.add(graph)
+        self._module = module
+        self._handle = handle
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of the segments that the allocator keeps for this pool."""
-        own = tuple(self.handle)
-        return sum(s["total_size"] for s in self._segments() if tuple(s.get("segment_pool_id", ())) == own)
+    def handle(self) -> Any:
+        if self._handle is None:
+            self._handle = self._module.graph_pool_handle()
+        return self._handle
 
     @property
-    def graphs(self) -> int:
-        return len(self._graphs)
+    def footprint(self) -> Footprint:
+        """The arena is the segments that the allocator keeps for this pool, outputs included."""
+        own = tuple(self._handle or ())
+        segments = self._module.memory_snapshot() if own else ()
+        held = sum(s["total_size"] for s in segments if tuple(s.get("segment_pool_id", ())) == own)
+        return Footprint(held, self.inputs.nbytes)
+
+    def give_back(self) -> None:
+        self._module.empty_cache()
+
+    def _end(self, lease_id: int) -> None:
+        super()._end(lease_id)
+        if not self._leased:
+            # The allocator lets no graph into a pool that its last graph has left.
+            self._handle = None
 
 
 class AcceleratorRuntime(ABC):
@@ -81,6 +95,7 @@ class AcceleratorRuntime(ABC):
         self._side_streams: dict[int, Any] = {}
         self._streams: dict[tuple[int, str], Any] = {}
         self._events: dict[tuple[int, str], Any] = {}
+        self._adopted: weakref.WeakValueDictionary[Any, DevicePool] = weakref.WeakValueDictionary()
 
     @property
     @abstractmethod
@@ -109,7 +124,16 @@ class AcceleratorRuntime(ABC):
     def open_pool(self, device: torch.device | None = None) -> DevicePool:
         device = self._with_index(device)
         with self.module.device(device):
-            return DevicePool(device, self.module.graph_pool_handle(), self.module.memory_snapshot)
+            return DevicePool(device, self.module, self.module.graph_pool_handle())
+
+    def adopt_pool(self, handle: object, device: torch.device) -> DevicePool | None:
+        if not (isinstance(handle, tuple) and len(handle) == 2):
+            return None
+        key = (self._with_index(device), handle)
+        pool = self._adopted.get(key)
+        if pool is None:
+            pool = self._adopted[key] = DevicePool(key[0], self.module, handle)
+        return pool
 
     def stream(self, tag: str, priority: int = 0) -> Any:
         key = (self.module.current_device(), tag)
@@ -131,25 +155,35 @@ class AcceleratorRuntime(ABC):
 
     def record(self, program: CaptureProgram, args: list[Any], pool: DevicePool, options: Options) -> AcceleratorGraph:
         self._check_random_operators(program)
+        buffered = tuple(p.index for p in program.inputs if p.role is InputRole.USER) if options.clone_input else ()
         with self._lock, torch.no_grad(), self.module.device(program.device):
+            predicted = predict_footprint(program, args, buffered)
+            check_budget(pool, predicted, options.memory_budget)
+            lease = pool.take(predicted)
             try:
+                before = pool.footprint.arena_nbytes
                 buffers = {
-                    plan.index: torch.empty_like(args[plan.index])
-                    for plan in program.inputs
-                    if plan.role is InputRole.USER
+                    index: _like(args[index], pool.inputs.block(position, args[index].nbytes))
+                    for position, index in enumerate(buffered)
                 }
-                before = pool.nbytes
                 recorded = self._on_side_stream(Capture(self, program, args, buffers, pool, options))
-                grown = max(0, pool.nbytes - before)
+                arena_nbytes = max(predicted.arena_nbytes, pool.footprint.arena_nbytes - before)
             except RuntimeError as error:
                 self._recover()
                 raise UnsupportedGraph(self.in_plain_words(error)) from error
             except UnsupportedGraph:
                 self._recover()
                 raise
-        graph = AcceleratorGraph(program, args, buffers, recorded, grown, options)
-        pool.add(graph)
-        return graph
+        if options.memory_budget is not None and pool.nbytes > max(options.memory_budget, before):
+            nbytes = pool.nbytes
+            del recorded
+            self._recover()
+            raise UnsupportedGraph(
+                f"memory_budget={options.memory_budget}: the pool would have grown to {nbytes} bytes, more than the "
+                f"{pool.nbytes_with(predicted)} predicted"
+            )
+        footprint = Footprint(arena_nbytes, predicted.inputs_nbytes)
+        return AcceleratorGraph(program, args, buffers, recorded, lease, footprint, options)
 
     def _on_side_stream(self, capture: Capture) -> Recorded:
         side = self._side_stream(capture.program.device)
@@ -198,3 +232,9 @@ class AcceleratorRuntime(ABC):
         if device is not None and device.index is not None:
             return device
         return torch.device(self.device_type, self.module.current_device())
+
+
+def _like(tensor: torch.Tensor, block: torch.Tensor) -> torch.Tensor:
+    """A tensor of this form, dense, at the start of a block of bytes."""
+    form = torch.empty_like(tensor, device="meta")
+    return block[: tensor.nbytes].view(tensor.dtype).as_strided(form.shape, form.stride())

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
+from airgraph.memory.footprint import Footprint
 from airgraph.memory.pool import MemoryPool
 from airgraph.options import Options
 from airgraph.program.program import CaptureProgram
@@ -69,19 +70,21 @@ class DeviceEvent(Protocol):
 
 
 class DeviceGraph(Protocol):
-    """One recording, ready to replay. Owns its memory; not thread-safe: the caller serialises."""
+    """One recording, ready to replay. Not thread-safe: the caller has the turn of its pool.
+
+    footprint: what it takes of the pool.
+    """
 
     nodes: int
     streams: int
-    arena_nbytes: int
-    copied_nbytes: int
+    footprint: Footprint
 
     def captured_address(self, index: int) -> int:
         """Where argument `index`, used in place, was when the graph was recorded."""
         ...
 
     def held_outputs(self) -> int:
-        """How many blocks of output memory the caller still holds."""
+        """How many blocks of output memory of the pool's last replay the caller still holds."""
         ...
 
     def run(self, args: list[Any]) -> list[Any] | InputProblem:
@@ -93,6 +96,10 @@ class DeviceGraph(Protocol):
 
     def replay(self) -> None:
         """Replay once on the inputs as they lie. Raises ReplayError."""
+        ...
+
+    def close(self) -> None:
+        """Before it is dropped: outputs that the caller holds are made independent of the pool."""
         ...
 
 
@@ -109,11 +116,15 @@ class DeviceRuntime(Protocol):
         """A new, empty pool. `close()` it when no more graphs are to be recorded into it."""
         ...
 
-    def record(self, program: CaptureProgram, args: list[Any], pool: Any, options: Options) -> DeviceGraph:
-        """Record the program for these arguments, into a pool that this runtime opened.
+    def adopt_pool(self, handle: object, device: torch.device) -> MemoryPool | None:
+        """The pool behind a handle of the device's own kind, such as torch.cuda's; None if it is not one."""
+        ...
 
-        Whatever it runs to do so, the arguments and torch's generators are as before. Raises UnsupportedGraph, after
-        which device and pool are usable as before.
+    def record(self, program: CaptureProgram, args: list[Any], pool: Any, options: Options) -> DeviceGraph:
+        """Record the program for these arguments, into a pool that this runtime opened, in that pool's turn.
+
+        Whatever it runs to do so, the arguments and torch's generators are as before. Raises UnsupportedGraph, also
+        for a recording that would pass `memory_budget`, after which device and pool are usable as before.
         """
         ...
 

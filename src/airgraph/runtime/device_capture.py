@@ -69,7 +69,7 @@ class Capture:
         """Run the program once, on copies of what it writes and with the generator put back afterwards."""
         state = generator.get_state()
         try:
-            _Run(self.device, self.program, _with_copies_of_mutated(self.program, self.args), {}).run()
+            _Run(self.device, self.program, _with_copies_of_mutated(self.program, self.args)).run()
         finally:
             generator.set_state(state)
 
@@ -158,12 +158,12 @@ class _Run(Interpretation):
         device: CaptureDevice,
         program: CaptureProgram,
         args: list[Any],
-        buffers: dict[int, torch.Tensor],
+        buffers: dict[int, torch.Tensor] | None = None,
         stop_before: int | None = None,
     ) -> None:
-        super().__init__(program, args)
+        super().__init__(program, args, clone_input=bool(buffers))
         self._device = device
-        self._buffers = buffers
+        self._buffers = buffers or {}
         self._stop_before = stop_before
         self._position = 0
         self.calls = 0

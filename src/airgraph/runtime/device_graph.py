@@ -7,13 +7,15 @@ from typing import Any
 import torch
 
 from airgraph.errors import ReplayError
+from airgraph.memory.footprint import Footprint
+from airgraph.memory.pool import Lease
 from airgraph.options import Options
-from airgraph.program.inputs import InputRole
 from airgraph.program.program import CaptureProgram
 from airgraph.runtime.base import InputProblem
 from airgraph.runtime.cpu.engine import engine
 from airgraph.runtime.device_capture import Recorded
 from airgraph.runtime.interpretation import Owned, finish_output
+from airgraph.runtime.placed_inputs import PlacedInputs
 
 __all__ = ["AcceleratorGraph"]
 
@@ -29,20 +31,21 @@ class AcceleratorGraph:
         args: list[Any],
         buffers: dict[int, torch.Tensor],
         recorded: Recorded,
-        arena_nbytes: int,
+        lease: Lease,
+        footprint: Footprint,
         options: Options,
     ) -> None:
         self._graph = recorded.graph
-        self._launch = engine().DeviceLaunch(self._graph.replay, options.live_outputs == "preserve")
-        self._addresses: dict[int, int] = {}
-        for plan in program.in_place(frozen_parameter=options.frozen_parameter):
-            self._addresses[plan.index] = args[plan.index].data_ptr()
-            self._launch.add_fixed_input(plan.index, self._addresses[plan.index])
+        self._lease = lease
+        self.footprint = footprint
+        native = engine()
+        if lease.pool.neighbours is None:
+            lease.pool.neighbours = native.DeviceNeighbours()
+        preserve = options.live_outputs == "preserve"
+        self._launch = native.DeviceLaunch(self._graph.replay, preserve, lease.pool.neighbours)
         for index, buffer in buffers.items():
             self._launch.add_copied_input(index, buffer)
-        for plan in program.inputs:
-            if plan.role is InputRole.MUTATED:
-                self._launch.add_written_input(plan.index)
+        self._placed = PlacedInputs.bind(self._launch, program, args, options)
         self._outputs: list[Any] = []
         made: list[torch.Tensor] = []
         for out in recorded.outputs:
@@ -55,11 +58,9 @@ class AcceleratorGraph:
             self._launch.add_output(out)
         self._all_owned = len(made) == len(self._outputs)
         self.nodes = recorded.calls
-        self.arena_nbytes = arena_nbytes
-        self.copied_nbytes = sum(buffer.nbytes for buffer in buffers.values())
 
     def captured_address(self, index: int) -> int:
-        return self._addresses[index]
+        return self._placed.addresses[index]
 
     def held_outputs(self) -> int:
         return int(self._launch.held_outputs())
@@ -78,6 +79,9 @@ class AcceleratorGraph:
             self._graph.replay()
         except RuntimeError as error:
             raise _replay_error(error) from error
+
+    def close(self) -> None:
+        self._launch.close()
 
 
 def _replay_error(error: RuntimeError) -> ReplayError:

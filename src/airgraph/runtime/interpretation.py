@@ -62,12 +62,20 @@ def shares_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 class Interpretation:
-    """One walk over the FX graph. A device says how an input comes in and what a call does."""
+    """One walk over the FX graph. A device says how an input comes in and what a call does.
 
-    def __init__(self, program: CaptureProgram, args: Sequence[Any]) -> None:
+    clone_input: whether user inputs are copied in.
+    """
+
+    def __init__(self, program: CaptureProgram, args: Sequence[Any], *, clone_input: bool) -> None:
         self._program = program
         self._args = args
+        self._clone_input = clone_input
         self._values: dict[Node, Any] = {}
+
+    def clones(self, plan: InputPlan) -> bool:
+        """Whether an input is copied into a buffer of the graph's."""
+        return self._clone_input and plan.role is InputRole.USER
 
     def bring_in(self, plan: InputPlan, arg: Any) -> Any:
         """What the graph sees of an argument. Override: a user input has a buffer."""
@@ -114,7 +122,7 @@ class Interpretation:
         if base.op != "placeholder":
             return
         plan, arg = next((p, a) for n, p, a in self._placeholders() if n is base)
-        if plan.role is InputRole.USER and not _fills_its_storage(arg):
+        if self.clones(plan) and not _fills_its_storage(arg):
             reason = f"it addresses the storage of {plan.source}, of which only the tensor's part is copied in"
             raise UnsupportedGraph(reason, operator=node.target.name(), source=where)  # type: ignore[union-attr]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +11,21 @@ import torch
 
 from airgraph.errors import InternalError, UnsupportedGraph
 from airgraph.memory.plan import Lifetime, Plan, assign_offsets
-from airgraph.memory.pool import Arena, ArenaPool
+from airgraph.memory.pool import Lease
 from airgraph.runtime.cpu.engine import engine
 from airgraph.runtime.cpu.out_variants import out_overload
 from airgraph.runtime.cpu.tape import BufferKind, Call, Recording, TensorRef
 
-__all__ = ["Assembled", "assemble", "lifetimes"]
+__all__ = ["ArenaPlan", "Assembled", "assemble", "plan_arena"]
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaPlan:
+    """Which buffers of a recording the arena holds, when and where. lifetimes and plan: in the order of `buffers`."""
+
+    buffers: tuple[int, ...]
+    lifetimes: tuple[Lifetime, ...]
+    plan: Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,20 +34,18 @@ class Assembled:
 
     tape: Any
     data: tuple[torch.Tensor, ...]
-    arena: Arena
-    plan: Plan
-    lifetimes: tuple[Lifetime, ...]
+    lease: Lease
+    arena: ArenaPlan
     tiers: Mapping[str, int]
 
     def view(self, ref: TensorRef) -> torch.Tensor:
         return _view(self.data, ref)
 
 
-def lifetimes(recording: Recording, placed: Mapping[int, int]) -> dict[int, Lifetime]:
-    """For each buffer that the arena is to hold, from the first to the last call that touches it.
+def plan_arena(recording: Recording, elsewhere: Collection[int]) -> ArenaPlan:
+    """Offsets of the intermediates, each live from the first to the last call that touches it.
 
-    placed: addresses of buffers that lie elsewhere. Inputs are live throughout, from step -1 where they are
-    copied in, so that a replay without new inputs repeats the last call.
+    elsewhere: buffers that do not lie in the arena, such as inputs and outputs.
     """
     first: dict[int, int] = {}
     last: dict[int, int] = {}
@@ -46,36 +53,31 @@ def lifetimes(recording: Recording, placed: Mapping[int, int]) -> dict[int, Life
         for touched in call.touched():
             first.setdefault(touched, step)
             last[touched] = step
-    found = {}
-    for index, buffer in enumerate(recording.buffers):
-        if index in placed or buffer.kind is BufferKind.EXTERNAL:
-            continue
-        if buffer.kind is BufferKind.INPUT:
-            found[index] = Lifetime(-1, len(recording.calls), buffer.nbytes)
-        elif index in first:
-            found[index] = Lifetime(first[index], last[index], buffer.nbytes)
-    return found
+    buffers = tuple(
+        index
+        for index, buffer in enumerate(recording.buffers)
+        if index in first and index not in elsewhere and buffer.kind is not BufferKind.EXTERNAL
+    )
+    lifetimes = tuple(Lifetime(first[i], last[i], recording.buffers[i].nbytes) for i in buffers)
+    return ArenaPlan(buffers, lifetimes, assign_offsets(lifetimes))
 
 
-def assemble(recording: Recording, placed: Mapping[int, int], pool: ArenaPool) -> Assembled:
-    """Plan the arena and prepare a tape.
+def assemble(recording: Recording, arena: ArenaPlan, placed: Mapping[int, torch.Tensor], lease: Lease) -> Assembled:
+    """Prepare a tape.
 
-    placed: for buffers that outlive the calls, such as outputs, the address of their memory (kept alive by the caller).
+    placed: the buffers that do not lie in the arena, as bytes. lease: holds a region for the arena.
     Raises UnsupportedGraph naming operator and line if the engine cannot serve a call.
     """
-    lives = lifetimes(recording, placed)
-    plan = assign_offsets(tuple(lives.values()))
-    arena = pool.open_arena(plan.peak)
-    offsets = dict(zip(lives, plan.offsets, strict=True))
+    if lease.region is None:
+        raise InternalError("a CPU graph without a region")
     native = engine()
+    offsets = dict(zip(arena.buffers, arena.plan.offsets, strict=True))
     data = []
     for index, buffer in enumerate(recording.buffers):
         if index in placed:
-            address = placed[index]
-        elif index in offsets:
-            address = arena.address + offsets[index]
-        else:
-            address = buffer.address or 0
+            data.append(placed[index])
+            continue
+        address = lease.region.address + offsets[index] if index in offsets else buffer.address or 0
         data.append(native.bytes_at(address, buffer.nbytes))
     tape = native.Tape()
     tiers: Counter[str] = Counter()
@@ -83,7 +85,7 @@ def assemble(recording: Recording, placed: Mapping[int, int], pool: ArenaPool) -
     for call in recording.calls:
         needed = [ref.buffer in placed or touches[ref.buffer] > 1 for ref in call.outs]
         tiers[_append(tape, call, data, needed)] += 1
-    return Assembled(tape, tuple(data), arena, plan, tuple(lives.values()), dict(tiers))
+    return Assembled(tape, tuple(data), lease, arena, dict(tiers))
 
 
 def _append(tape: Any, call: Call, data: list[torch.Tensor], needed: list[bool]) -> str:

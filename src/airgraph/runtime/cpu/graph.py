@@ -17,11 +17,12 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from airgraph.errors import CaptureError, ReplayError, UnsupportedGraph
+from airgraph.errors import CaptureError, UnsupportedGraph
+from airgraph.memory.footprint import Footprint
 from airgraph.memory.pool import ArenaPool
 from airgraph.program import source_lines
 from airgraph.runtime.cpu import captures
-from airgraph.runtime.cpu.assemble import Assembled, assemble
+from airgraph.runtime.cpu.assemble import Assembled, assemble, plan_arena
 from airgraph.runtime.cpu.engine import engine
 from airgraph.runtime.cpu.recorder import Recorder
 from airgraph.runtime.cpu.runtime import replay_error
@@ -44,7 +45,7 @@ class _State(enum.Enum):
 
 
 class CPUGraph:
-    """A recorded sequence of ATen calls. Replays from several threads are serialised."""
+    """A recorded sequence of ATen calls. Replays in one pool are serialised, from whatever thread."""
 
     def __init__(self) -> None:
         self._state = _State.EMPTY
@@ -53,8 +54,6 @@ class CPUGraph:
         self._recording: Recording | None = None
         self._assembled: Assembled | None = None
         self._alive: list[Any] = []
-        self._lock = threading.Lock()
-        self._owner: int | None = None
         self._abandoned: weakref.finalize[Any, Any] | None = None
 
     def capture_begin(self, pool: ArenaPool | None = None, capture_error_mode: str = "global") -> None:
@@ -110,30 +109,23 @@ class CPUGraph:
         if self._state is not _State.CAPTURED:
             raise CaptureError("replay before capture_end: this graph holds no capture.")
         captures.check_unsafe_call("CPUGraph.replay()")
-        self._refuse_reentry("replay")
-        with self._lock:
-            self._owner = threading.get_ident()
+        with self.pool().turn.taken("replay of a CPUGraph"):
             try:
                 self._assembled.tape.replay()  # type: ignore[union-attr]
             except engine().ReplayFailure as failure:
                 raise replay_error(self._recording, failure) from failure  # type: ignore[arg-type]
-            finally:
-                self._owner = None
 
     def reset(self) -> None:
         """Drop the capture. Results that the caller holds stay valid. Raises CaptureError while capturing."""
         if self._state is _State.CAPTURING:
             raise CaptureError("reset while capturing. Call capture_end first.")
-        self._refuse_reentry("reset")
-        with self._lock:
+        if self._pool is None:
+            return
+        with self._pool.turn.taken("reset of a CPUGraph"):
             self._state = _State.EMPTY
             self._recording = None
             self._assembled = None
             self._alive = []
-
-    def _refuse_reentry(self, call: str) -> None:
-        if self._owner == threading.get_ident():
-            raise ReplayError(f"{call} of a CPUGraph was called by an operator of its own replay. Use another graph.")
 
     def pool(self) -> ArenaPool:
         """The pool that this graph was captured into. Raises CaptureError before capture_begin."""
@@ -155,7 +147,7 @@ class CPUGraph:
 
     def _finish(self, session: _Session) -> None:
         recording = session.recorder.finish()
-        placed: dict[int, int] = {}
+        placed: dict[int, torch.Tensor] = {}
         alive: list[Any] = list(session.recorder.kept)
         for index, buffer in enumerate(recording.buffers):
             if buffer.kind is BufferKind.MADE and not buffer.storage.expired():
@@ -164,9 +156,11 @@ class CPUGraph:
                     continue
                 holder = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage)
                 engine().allocate(holder)
-                placed[index] = storage.data_ptr()
+                placed[index] = engine().bytes_at(storage.data_ptr(), buffer.nbytes)
                 alive.append(storage)
-        self._assembled = assemble(recording, placed, self._pool)  # type: ignore[arg-type]
+        arena = plan_arena(recording, placed)
+        lease = self.pool().take(Footprint(arena.plan.peak))
+        self._assembled = assemble(recording, arena, placed, lease)
         self._recording = recording
         self._alive = alive
         self._state = _State.CAPTURED

@@ -10,8 +10,11 @@ import torch
 
 __all__ = [
     "DeviceLaunch",
+    "DeviceNeighbours",
     "Launch",
     "LiveOutputs",
+    "MOVES_MEMORY",
+    "Neighbours",
     "ReplayFailure",
     "Tape",
     "allocate",
@@ -19,6 +22,17 @@ __all__ = [
     "unallocated",
     "view_at",
 ]
+
+
+# Whether tensors that the tape holds can be pointed at other memory: they cannot from Python.
+MOVES_MEMORY = False
+
+
+class Neighbours:
+    """Outputs are copies: nothing to know."""
+
+
+DeviceNeighbours = Neighbours
 
 
 class ReplayFailure(Exception):
@@ -111,6 +125,7 @@ class _Inputs:
     def __init__(self) -> None:
         self._fixed: list[tuple[int, int]] = []
         self._copied: list[tuple[int, torch.Tensor]] = []
+        self._formed: list[tuple[int, torch.Tensor]] = []
         self._written: list[int] = []
 
     def add_written_input(self, index: int) -> None:
@@ -122,10 +137,18 @@ class _Inputs:
     def add_copied_input(self, index: int, buffer: torch.Tensor) -> None:
         self._copied.append((index, buffer))
 
+    def add_formed_input(self, index: int, like: torch.Tensor) -> None:
+        # Without its memory: an input is not kept alive.
+        self._formed.append((index, torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device="meta")))
+
     def check(self, args: list[Any]) -> tuple[str, int] | None:
         for index, address in self._fixed:
             if args[index].data_ptr() != address:
                 return "moved", index
+        for index, form in self._formed:
+            given = args[index]
+            if given.shape != form.shape or given.dtype != form.dtype or given.stride() != form.stride():
+                return "mismatched", index
         for index, buffer in self._copied:
             given = args[index]
             if given.shape != buffer.shape or given.dtype != buffer.dtype or given.device != buffer.device:
@@ -142,7 +165,7 @@ class _Inputs:
 class DeviceLaunch(_Inputs):
     """As the native one, but outputs are copies, so none is ever overwritten."""
 
-    def __init__(self, replay: Callable[[], None], preserve: bool) -> None:
+    def __init__(self, replay: Callable[[], None], preserve: bool, neighbours: Neighbours) -> None:
         super().__init__()
         self._replay = replay
         self._slots: list[torch.Tensor] = []
@@ -161,11 +184,14 @@ class DeviceLaunch(_Inputs):
         self._replay()
         return [slot.clone() for slot in self._slots]
 
+    def close(self) -> None:
+        """Nothing to do: see the class."""
+
 
 class Launch(_Inputs):
     """As the native one, but outputs are copies, so none is ever overwritten."""
 
-    def __init__(self, tape: Tape, policy: int) -> None:
+    def __init__(self, tape: Tape, policy: int, neighbours: Neighbours) -> None:
         super().__init__()
         self._tape = tape
         self._storages: list[torch.Tensor] = []
@@ -189,6 +215,9 @@ class Launch(_Inputs):
         if problem is not None:
             return problem
         self.copy_inputs(args)
-        self._tape.replay()
+        self.replay()
         copies = [slot.clone() for slot in self._storages]
         return [view_at(copies[storage], *spec) for storage, *spec in self._outputs]
+
+    def replay(self) -> None:
+        self._tape.replay()

@@ -8,17 +8,20 @@ from typing import Any
 import torch
 
 from airgraph.errors import ReplayError
+from airgraph.memory.budget import check_budget
+from airgraph.memory.footprint import Footprint
 from airgraph.memory.pool import ArenaPool
 from airgraph.options import Options
 from airgraph.program.inputs import InputPlan, InputRole
 from airgraph.program.program import CaptureProgram
 from airgraph.runtime.base import Capabilities, DeviceMemory, InputProblem
 from airgraph.runtime.cpu import streams
-from airgraph.runtime.cpu.assemble import assemble
+from airgraph.runtime.cpu.assemble import Assembled, assemble, plan_arena
 from airgraph.runtime.cpu.engine import engine
 from airgraph.runtime.cpu.recorder import Recorder
 from airgraph.runtime.cpu.tape import BufferKind, Recording
 from airgraph.runtime.interpretation import Constant, Interpretation, Owned, finish_output
+from airgraph.runtime.placed_inputs import PlacedInputs
 
 __all__ = ["CpuGraph", "CpuRuntime", "replay_error"]
 
@@ -36,6 +39,9 @@ class CpuRuntime:
     def open_pool(self, device: torch.device | None = None) -> ArenaPool:
         return ArenaPool()
 
+    def adopt_pool(self, handle: object, device: torch.device) -> ArenaPool | None:
+        return None
+
     def synchronize(self) -> None:
         """Nothing runs behind the caller's back on CPU."""
 
@@ -52,7 +58,7 @@ class CpuRuntime:
     def record(self, program: CaptureProgram, args: list[Any], pool: ArenaPool, options: Options) -> CpuGraph:
         recorder = Recorder(keep_external=False)
         with torch.no_grad():
-            outputs = _Recording(program, args, recorder).run()
+            outputs = _Recording(program, args, recorder, clone_input=options.clone_input).run()
         return _build(program, recorder, outputs, args, pool, options)
 
 
@@ -62,24 +68,30 @@ class CpuGraph:
     streams = 1
 
     def __init__(
-        self, recording: Recording, assembled: Any, launch: Any, outputs: list[Any], addresses: dict[int, int]
+        self,
+        recording: Recording,
+        assembled: Assembled,
+        launch: Any,
+        outputs: list[Any],
+        placed: PlacedInputs,
+        slots: list[_InputSlot],
     ) -> None:
         self._recording = recording
         self._assembled = assembled
         self._launch = launch
         self._outputs = outputs
         self._all_owned = all(type(out) is Owned for out in outputs)
-        self._addresses = addresses
+        self._placed = placed
+        self._slots = slots
         self.nodes = len(recording.calls)
-        self.arena_nbytes = assembled.arena.nbytes + launch.output_nbytes()
-        self.copied_nbytes = sum(b.nbytes for b in recording.buffers if b.kind is BufferKind.INPUT)
+        self.footprint = assembled.lease.footprint
         self.tiers = assembled.tiers
-        self.plan = assembled.plan
-        self.lifetimes = assembled.lifetimes
+        self.plan = assembled.arena.plan
+        self.lifetimes = assembled.arena.lifetimes
         self.held_outputs = launch.held_outputs
 
     def captured_address(self, index: int) -> int:
-        return self._addresses[index]
+        return self._placed.addresses[index]
 
     def run(self, args: list[Any]) -> list[Any] | InputProblem:
         try:
@@ -92,9 +104,12 @@ class CpuGraph:
 
     def replay(self) -> None:
         try:
-            self._assembled.tape.replay()
+            self._launch.replay()
         except engine().ReplayFailure as failure:
             raise replay_error(self._recording, failure) from failure
+
+    def close(self) -> None:
+        """Nothing to do: outputs own their memory."""
 
 
 def replay_error(recording: Recording, failure: Exception) -> ReplayError:
@@ -108,18 +123,28 @@ def replay_error(recording: Recording, failure: Exception) -> ReplayError:
 class _Recording(Interpretation):
     """Gives each operator to the recorder; values are tensors without memory."""
 
-    def __init__(self, program: CaptureProgram, args: list[Any], recorder: Recorder) -> None:
-        super().__init__(program, args)
+    def __init__(self, program: CaptureProgram, args: list[Any], recorder: Recorder, *, clone_input: bool) -> None:
+        super().__init__(program, args, clone_input=clone_input)
         self._recorder = recorder
 
     def bring_in(self, plan: InputPlan, arg: Any) -> Any:
-        return self._recorder.input_buffer(arg) if plan.role is InputRole.USER else arg
+        return self._recorder.input_buffer(arg) if self.clones(plan) else arg
 
     def call(self, op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], where: str) -> Any:
         return self._recorder.record(op, args, kwargs, where)
 
     def made_here(self, value: torch.Tensor) -> bool:
         return self._recorder.buffer_of(value) is not None
+
+
+class _InputSlot:
+    """What the tape reads of one input buffer; it follows when the buffer moves."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.data = engine().bytes_at(0, nbytes)
+
+    def move_to(self, address: int) -> None:
+        engine().point_at(self.data, address)
 
 
 def _build(
@@ -132,22 +157,39 @@ def _build(
 ) -> CpuGraph:
     native = engine()
     refs = [recorder.ref(out) if isinstance(out, torch.Tensor) else None for out in outputs]
-    inputs = dict(zip(_user_indices(program), recorder.inputs, strict=True))
+    copied = [plan.index for plan in program.inputs if plan.role is InputRole.USER] if options.clone_input else []
+    inputs = dict(zip(copied, recorder.inputs, strict=True))
     recording = recorder.finish()
-    made = {ref.buffer for ref in refs if ref and recording.buffers[ref.buffer].kind is not BufferKind.EXTERNAL}
-    # Placeholders for addresses: the launch points these buffers at memory that it shares with the caller.
-    assembled = assemble(recording, dict.fromkeys(made, 0), pool)
-    launch = native.Launch(assembled.tape, getattr(native.LiveOutputs, options.live_outputs))
-    addresses = {}
-    for plan in program.in_place(frozen_parameter=options.frozen_parameter):
-        addresses[plan.index] = args[plan.index].data_ptr()
-        launch.add_fixed_input(plan.index, addresses[plan.index])
-    for index, buffer in inputs.items():
-        launch.add_copied_input(index, assembled.view(buffer))
-    for plan in program.inputs:
-        if plan.role is InputRole.MUTATED:
-            launch.add_written_input(plan.index)
-    storages = {buffer: launch.add_output_storage(assembled.data[buffer]) for buffer in sorted(made)}
+    made = sorted({ref.buffer for ref in refs if ref and recording.buffers[ref.buffer].kind is not BufferKind.EXTERNAL})
+    # An output that is the copy of an input lies where outputs do.
+    buffered = [ref.buffer for ref in inputs.values() if ref.buffer not in made]
+    arena = plan_arena(recording, {*made, *buffered})
+    footprint = Footprint(
+        arena.plan.peak,
+        tuple(recording.buffers[buffer].nbytes for buffer in buffered),
+        sum(recording.buffers[buffer].nbytes for buffer in made),
+    )
+    check_budget(pool, footprint, options.memory_budget)
+    lease = pool.take(footprint)
+    # Without memory for now: the launch points these at memory that it shares with the caller.
+    placed = {buffer: native.bytes_at(0, recording.buffers[buffer].nbytes) for buffer in made}
+    slots = []
+    for position, buffer in enumerate(buffered):
+        nbytes = recording.buffers[buffer].nbytes
+        if native.MOVES_MEMORY:
+            slots.append(_InputSlot(nbytes))
+            pool.inputs.block(position, nbytes, slots[-1])
+            placed[buffer] = slots[-1].data
+        else:
+            placed[buffer] = pool.inputs.block(position, nbytes)[:nbytes]
+    assembled = assemble(recording, arena, placed, lease)
+    if pool.neighbours is None:
+        pool.neighbours = native.Neighbours()
+    launch = native.Launch(assembled.tape, getattr(native.LiveOutputs, options.live_outputs), pool.neighbours)
+    for index, buffer_ref in inputs.items():
+        launch.add_copied_input(index, assembled.view(buffer_ref))
+    inputs_in_place = PlacedInputs.bind(launch, program, args, options)
+    storages = {buffer: launch.add_output_storage(assembled.data[buffer]) for buffer in made}
     final: list[Any] = []
     count = 0
     for out, ref in zip(outputs, refs, strict=True):
@@ -161,8 +203,4 @@ def _build(
             )
             final.append(Owned(count))
             count += 1
-    return CpuGraph(recording, assembled, launch, final, addresses)
-
-
-def _user_indices(program: CaptureProgram) -> list[int]:
-    return [plan.index for plan in program.inputs if plan.role is InputRole.USER]
+    return CpuGraph(recording, assembled, launch, final, inputs_in_place, slots)

@@ -1,0 +1,95 @@
+"""Captures before the first request comes."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from airgraph.capture.ledger import ledger
+from airgraph.errors import OptionError
+
+__all__ = ["WarmUp", "warming_threads", "warmup"]
+
+# The threads in which calls capture and do not execute.
+warming_threads: set[int] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """captured: graphs made. refused: graphs that will run eagerly; the warnings and the report say why."""
+
+    captured: int
+    refused: int
+    elapsed_ms: float
+
+
+def warmup(compiled: Callable[..., Any], calls: Sequence[Any], *, progress: bool = True) -> WarmUp:
+    """Capture a compiled function for each of `calls`, the largest first, so that no request pays for it.
+
+    calls: for each shape the arguments as a tuple, or one tensor. Nothing is executed: arguments, caches and random
+    numbers are as before; what the function does between its graphs sees tensors of zeros. What `memory_budget`
+    refuses is skipped and runs eagerly later. progress: show a bar on standard error.
+    Raises OptionError for `calls` of another form, and what `compiled` raises.
+    """
+    arguments = [_arguments(call, i) for i, call in enumerate(calls)]
+    arguments.sort(key=_nbytes, reverse=True)
+    captured, skipped = ledger.captures, len(_skipped())
+    start = time.perf_counter()
+    with torch.no_grad(), _warming():
+        for call in _tracked(arguments, show=progress):
+            compiled(*call)
+    elapsed_ms = (time.perf_counter() - start) * 1e3
+    return WarmUp(ledger.captures - captured, len(_skipped()) - skipped, elapsed_ms)
+
+
+def _arguments(call: Any, position: int) -> tuple[Any, ...]:
+    if isinstance(call, torch.Tensor):
+        return (call,)
+    if isinstance(call, (tuple, list)):
+        return tuple(call)
+    raise OptionError(f"warmup: call {position}: expected a tuple of arguments or a tensor, got {type(call).__name__}.")
+
+
+def _nbytes(value: Any) -> int:
+    if isinstance(value, torch.Tensor):
+        return value.nbytes
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    return sum(map(_nbytes, value)) if isinstance(value, (tuple, list)) else 0
+
+
+def _skipped() -> list[Any]:
+    return [record for record in ledger.records if record.state == "skipped"]
+
+
+@contextmanager
+def _warming() -> Iterator[None]:
+    """Capture only, and without garbage collections, which in a large process cost more than the captures."""
+    me = threading.get_ident()
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    warming_threads.add(me)
+    try:
+        yield
+    finally:
+        warming_threads.discard(me)
+        if was_enabled:
+            gc.enable()
+
+
+def _tracked(arguments: list[tuple[Any, ...]], *, show: bool) -> Iterator[tuple[Any, ...]]:
+    if not show:
+        yield from arguments
+        return
+    from rich.console import Console
+    from rich.progress import track
+
+    yield from track(arguments, "capturing", console=Console(stderr=True), transient=True)

@@ -1,0 +1,54 @@
+"""The buffers that user inputs are copied into, shared by the graphs of a pool."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Protocol
+
+import torch
+
+__all__ = ["Follower", "InputBuffers"]
+
+
+class Follower(Protocol):
+    """Who uses a buffer and can use another block of memory instead."""
+
+    def move_to(self, address: int) -> None: ...
+
+
+class InputBuffers:
+    """One block of memory for each copied input, sized for the largest capture.
+
+    A block that is too small is replaced. Graphs that can follow move to the new one; the others keep the old.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._blocks: list[torch.Tensor] = []
+        self._followers: list[weakref.WeakSet[Follower]] = []
+
+    @property
+    def nbytes(self) -> tuple[int, ...]:
+        return tuple(block.nbytes for block in self._blocks)
+
+    def block(self, position: int, nbytes: int, follower: Follower | None = None) -> torch.Tensor:
+        """A block of at least `nbytes`, as bytes, for the input at this position among the copied ones.
+
+        follower: is told where the block lies, now and whenever another takes its place; held weakly.
+        """
+        while len(self._blocks) <= position:
+            self._blocks.append(torch.empty(0, dtype=torch.uint8, device=self._device))
+            self._followers.append(weakref.WeakSet())
+        if self._blocks[position].nbytes < nbytes:
+            self._blocks[position] = torch.empty(nbytes, dtype=torch.uint8, device=self._device)
+            for each in self._followers[position]:
+                each.move_to(self._blocks[position].data_ptr())
+        block = self._blocks[position]
+        if follower is not None:
+            self._followers[position].add(follower)
+            follower.move_to(block.data_ptr())
+        return block
+
+    def clear(self) -> None:
+        self._blocks.clear()
+        self._followers.clear()

@@ -1,0 +1,43 @@
+"""The arguments that a graph uses where they lie, as every launch checks them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from airgraph.options import Options
+from airgraph.program.inputs import InputRole
+from airgraph.program.program import CaptureProgram
+
+__all__ = ["PlacedInputs"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedInputs:
+    """addresses: by index, of the inputs whose address is checked at each call."""
+
+    addresses: dict[int, int]
+
+    @classmethod
+    def bind(cls, launch: Any, program: CaptureProgram, args: list[Any], options: Options) -> PlacedInputs:
+        """Tell a launch of the engine which arguments it must find where they are now, and which the graph writes.
+
+        With `on_input_move="copy"` a user's tensor is kept, and others are copied into it.
+        """
+        addresses = {}
+        for plan in program.inputs:
+            arg = args[plan.index]
+            if plan.role is InputRole.USER and not options.clone_input:
+                if options.on_input_move == "copy" and torch._debug_has_internal_overlap(arg) == 0:
+                    launch.add_copied_input(plan.index, arg)
+                    continue
+                launch.add_formed_input(plan.index, arg)
+            elif plan.role in (InputRole.USER, InputRole.SCALAR) or (plan.parameter and options.frozen_parameter):
+                continue
+            addresses[plan.index] = arg.data_ptr()
+            launch.add_fixed_input(plan.index, addresses[plan.index])
+            if plan.role is InputRole.MUTATED:
+                launch.add_written_input(plan.index)
+        return cls(addresses)
