@@ -28,7 +28,7 @@ PACKAGE := pyproject.toml setup.py $(shell find csrc) $(wildcard src/airgraph/ru
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-main test-npu lint bench bench-npu test-sanitizers clean
+.PHONY: browser help demo test test-main test-npu lint bench bench-npu test-sanitizers clean
 
 help:
 	@echo "make demo             install and generate text with a captured SmolLM2"
@@ -45,7 +45,7 @@ demo: $(STAMPS)/demo
 
 test: lint $(if $(filter 0,$(NPU)),,test-npu) test-main
 
-test-main: $(STAMPS)/dev
+test-main: $(STAMPS)/dev browser
 	$(WITH_VENV) python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
 
 test-npu: $(STAMPS)/npu
@@ -53,6 +53,12 @@ test-npu: $(STAMPS)/npu
 	$(WITH_VENV) ctest --test-dir simcann/build --output-on-failure
 	$(NPU_BIN)/python -m pytest simcann/tests $(PYTEST_ARGS)
 	$(NPU_BIN)/python -m pytest -n $(WORKERS) tests/conformance tests/npu --device npu $(PYTEST_ARGS)
+
+# The memory page is tested in a real browser. Only CI installs one by itself.
+browser:
+	@command -v chromium chromium-browser google-chrome > /dev/null \
+	|| { [ -n "$$CI" ] && apt-get update -qq && apt-get install -qq --no-install-recommends chromium > /dev/null; } \
+	|| echo "no Chromium: the test of the memory page is skipped"
 
 lint: $(STAMPS)/dev
 	$(WITH_VENV) ruff check .

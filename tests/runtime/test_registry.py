@@ -44,6 +44,9 @@ class ToyGraph:
     def replay(self):
         print("toy: replay")
 
+    def occupancy(self):
+        return ()
+
     def close(self):
         print("toy: close")
 

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 import warnings
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -218,6 +219,8 @@ class GraphedCallable:
             arena_nbytes=device_graph.footprint.nbytes,
             copied_nbytes=sum(device_graph.footprint.inputs_nbytes),
             capture_ms=elapsed_ms,
+            device_graph=weakref.ref(device_graph),
+            inputs=tuple((plan.source, plan.role.value, _nbytes(args[plan.index])) for plan in self._program.inputs),
         )
         ledger.add(record)
         ledger.pools.add(pool)
@@ -263,15 +266,13 @@ class GraphedCallable:
         with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad(), torch._C._DisableAutocast():
             fakes = [mode.from_tensor(arg) if isinstance(arg, torch.Tensor) else arg for arg in args]
             made = self._program.gm(*fakes)
-        views = self._program.input_views
-        return [
-            args[views[i]].as_strided(out.shape, out.stride(), out.storage_offset())
-            if i in views
-            else torch.zeros_like(out, device=self._program.device)
-            if isinstance(out, torch.Tensor)
-            else out
-            for i, out in enumerate(made)
-        ]
+        return [self._placeholder(i, out, args) if isinstance(out, torch.Tensor) else out for i, out in enumerate(made)]
+
+    def _placeholder(self, index: int, form: torch.Tensor, args: list[Any]) -> torch.Tensor:
+        base = self._program.input_views.get(index)
+        if base is not None:
+            return args[base].as_strided(form.shape, form.stride(), form.storage_offset())
+        return torch.empty_strided(form.shape, form.stride(), dtype=form.dtype, device=self._program.device).zero_()
 
     def _skip_key(self, key: GraphKey, obstacle: UnsupportedGraph) -> None:
         self._eager_keys.add(key)
@@ -306,6 +307,10 @@ class GraphedCallable:
                 stacklevel=2,
             )
         return record
+
+
+def _nbytes(arg: Any) -> int:
+    return arg.nbytes if isinstance(arg, torch.Tensor) else 0
 
 
 def _check_clone_output(options: Options, outputs: int) -> None:

@@ -14,7 +14,10 @@ __all__ = ["GraphRecord", "Ledger", "ledger"]
 
 @dataclass(slots=True)
 class GraphRecord:
-    """One row of the report. state: "captured", "skipped" (runs eagerly) or "dropped" (recaptured since)."""
+    """One row of the report. state: "captured", "skipped" (runs eagerly) or "dropped" (recaptured since).
+
+    device_graph: while it lives. inputs: of each argument its name, role and bytes.
+    """
 
     name: str
     state: str
@@ -29,6 +32,8 @@ class GraphRecord:
     replays: int = 0
     source: str = ""
     operator: str = ""
+    device_graph: weakref.ref[Any] | None = None
+    inputs: tuple[tuple[str, str, int], ...] = ()
 
 
 class Ledger:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import gc
 import io
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from airgraph.capture.ledger import ledger
+from airgraph.capture.ledger import GraphRecord, ledger
+from airgraph.insight.picture import GraphMemory, save_page
+from airgraph.memory.pool import MemoryPool
 
 __all__ = ["Report", "explain", "reset"]
 
@@ -26,14 +29,32 @@ _ROW = (
 )
 
 
+_POOL_ROW = (
+    "id",
+    "device",
+    "nbytes",
+    "graphs",
+    "arena_nbytes",
+    "inputs_nbytes",
+    "outputs_nbytes",
+    "saved_nbytes",
+    "copied_nbytes",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A snapshot. `str()` is a table, `to_dict()` plain data with the keys that API.md lists."""
+    """A snapshot. `str()` is a table, `to_dict()` plain data with the keys that API.md lists.
+
+    Of a pool: nbytes is the sum of arena, inputs and outputs; saved: what its graphs would take more if each had memory
+    of its own; copied: the most that one call copies.
+    """
 
     graphs: tuple[dict[str, Any], ...]
     pools: tuple[dict[str, Any], ...]
     counters: dict[str, int]
     passes: dict[str, int]
+    _records: tuple[GraphRecord, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -42,6 +63,20 @@ class Report:
             "counters": dict(self.counters),
             "passes": dict(self.passes),
         }
+
+    def save(self, path: str | Path) -> Path:
+        """Draw the memory of all pools into one self-contained page: arenas by step, sharing, input roles.
+
+        Graphs that were dropped since the snapshot have no arena in it. Raises an ImportError that says what to install
+        where plotly is missing, and OSError if the page cannot be written.
+        """
+        graphs = []
+        for record in self._records:
+            device_graph = record.device_graph() if record.device_graph is not None else None
+            if record.state == "captured" and device_graph is not None and record.pool is not None:
+                slots = tuple(device_graph.occupancy())
+                graphs.append(GraphMemory(record.name, record.key, record.pool, slots, record.inputs))
+        return save_page(path, self.pools, graphs)
 
     def __str__(self) -> str:
         from rich.console import Console
@@ -53,7 +88,7 @@ class Report:
         for row in self.graphs:
             graphs.add_row(*(f"{v:.1f}" if isinstance(v, float) else str(v) for v in (row[c] for c in _ROW)))
         pools = Table(title="pools")
-        for column in ("id", "device", "nbytes", "graphs"):
+        for column in _POOL_ROW:
             pools.add_column(column)
         for row in self.pools:
             pools.add_row(*map(str, row.values()))
@@ -69,18 +104,31 @@ def explain() -> Report:
     """What has been captured, skipped and recaptured in this process so far."""
     records = list(ledger.records)
     graphs = tuple({name: getattr(record, name) for name in _ROW} for record in records)
-    pools = tuple(
-        {"id": pool.id, "device": str(pool.device), "nbytes": pool.nbytes, "graphs": pool.graphs}
-        for pool in sorted(ledger.pools, key=lambda pool: pool.id)
-        if pool.graphs
-    )
+    pools = tuple(_pool_row(pool, records) for pool in sorted(ledger.pools, key=lambda pool: pool.id) if pool.graphs)
     counters = {
         "captures": ledger.captures,
         "recaptures": ledger.recaptures,
         "replays": sum(record.replays for record in records),
         "eager_calls": ledger.eager_calls,
     }
-    return Report(graphs, pools, counters, dict(ledger.pass_changes))
+    return Report(graphs, pools, counters, dict(ledger.pass_changes), tuple(records))
+
+
+def _pool_row(pool: MemoryPool, records: list[GraphRecord]) -> dict[str, Any]:
+    held = pool.footprint
+    copied = [r.copied_nbytes for r in records if r.pool == pool.id and r.state == "captured"]
+    values = (
+        pool.id,
+        str(pool.device),
+        held.nbytes,
+        pool.graphs,
+        held.arena_nbytes,
+        sum(held.inputs_nbytes),
+        held.outputs_nbytes,
+        max(0, pool.unshared_nbytes - held.nbytes),
+        max(copied, default=0),
+    )
+    return dict(zip(_POOL_ROW, values, strict=True))
 
 
 def reset() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 
 from airgraph.memory.footprint import Footprint
+from airgraph.memory.occupancy import Slot
 from airgraph.memory.pool import MemoryPool
 from airgraph.options import Options
 from airgraph.program.program import CaptureProgram
@@ -96,6 +98,10 @@ class DeviceGraph(Protocol):
 
     def replay(self) -> None:
         """Replay once on the inputs as they lie. Raises ReplayError."""
+        ...
+
+    def occupancy(self) -> Sequence[Slot]:
+        """Where each intermediate lies in the pool's arena; empty where the device's allocator decides."""
         ...
 
     def close(self) -> None:

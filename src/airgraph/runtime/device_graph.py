@@ -8,6 +8,7 @@ import torch
 
 from airgraph.errors import ReplayError
 from airgraph.memory.footprint import Footprint
+from airgraph.memory.occupancy import Slot
 from airgraph.memory.pool import Lease
 from airgraph.options import Options
 from airgraph.program.program import CaptureProgram
@@ -79,6 +80,9 @@ class AcceleratorGraph:
             self._graph.replay()
         except RuntimeError as error:
             raise _replay_error(error) from error
+
+    def occupancy(self) -> tuple[Slot, ...]:
+        return ()
 
     def close(self) -> None:
         self._launch.close()

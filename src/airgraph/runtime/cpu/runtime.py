@@ -10,6 +10,7 @@ import torch
 from airgraph.errors import ReplayError
 from airgraph.memory.budget import check_budget
 from airgraph.memory.footprint import Footprint
+from airgraph.memory.occupancy import Slot
 from airgraph.memory.pool import ArenaPool
 from airgraph.options import Options
 from airgraph.program.inputs import InputPlan, InputRole
@@ -107,6 +108,13 @@ class CpuGraph:
             self._launch.replay()
         except engine().ReplayFailure as failure:
             raise replay_error(self._recording, failure) from failure
+
+    def occupancy(self) -> tuple[Slot, ...]:
+        calls = self._recording.calls
+        return tuple(
+            Slot(offset, life.nbytes, life.first, life.last, calls[life.first].op.name())
+            for life, offset in zip(self.lifetimes, self.plan.offsets, strict=True)
+        )
 
     def close(self) -> None:
         """Nothing to do: outputs own their memory."""

@@ -1,0 +1,192 @@
+"""The memory of all pools as one self-contained page."""
+
+from __future__ import annotations
+
+import html
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airgraph.errors import AirgraphError
+from airgraph.memory.occupancy import Slot
+
+__all__ = ["GraphMemory", "PlotsMissing", "save_page"]
+
+
+class PlotsMissing(AirgraphError, ImportError):
+    """The plotting library is not installed."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphMemory:
+    """What the page shows of one capture. inputs: of each argument its name, role and bytes."""
+
+    name: str
+    key: str
+    pool: int
+    slots: tuple[Slot, ...]
+    inputs: tuple[tuple[str, str, int], ...]
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} {self.key}"
+
+
+def save_page(path: str | Path, pools: Sequence[dict[str, Any]], graphs: Sequence[GraphMemory]) -> Path:
+    """Write the page, which needs no network. Raises PlotsMissing without plotly, OSError if it cannot be written."""
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise PlotsMissing("the page is drawn by plotly: pip install 'airgraph[plots]'.") from error
+    parts = [_heading("Pools and their sharing"), _shown(_sharing(pools))]
+    for pool in pools:
+        members = sorted((g for g in graphs if g.pool == pool["id"] and g.slots), key=_top, reverse=True)
+        parts.append(_heading(f"Arena of pool {pool['id']} on {pool['device']}"))
+        if members:
+            parts.append(_shown(_occupancy(members)))
+        else:
+            parts.append("<p>No graph of this pool has intermediates, or the device's allocator places them.</p>")
+    parts += [_heading("Inputs by role"), _shown(_roles(graphs)), _inputs_table(graphs)]
+    page = _PAGE.format(plotly=get_plotlyjs(), body="\n".join(parts))
+    path = Path(path)
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def _sharing(pools: Sequence[dict[str, Any]]) -> Any:
+    """Bytes of each pool by what holds them, beside the bytes that sharing saves."""
+    import plotly.graph_objects as go
+
+    names = [f"pool {pool['id']} ({pool['device']}, graphs: {pool['graphs']})" for pool in pools]
+    figure = go.Figure()
+    for field, title in (
+        ("arena_nbytes", "arena"),
+        ("inputs_nbytes", "input buffers"),
+        ("outputs_nbytes", "outputs"),
+        ("saved_nbytes", "saved by sharing"),
+    ):
+        pattern = {"marker_pattern_shape": "/"} if field == "saved_nbytes" else {}
+        figure.add_bar(x=[pool[field] for pool in pools], y=names, orientation="h", name=title, **pattern)
+    figure.update_layout(barmode="stack", xaxis_title="bytes", height=140 + 40 * len(names))
+    return figure
+
+
+def _occupancy(graphs: Sequence[GraphMemory]) -> Any:
+    """Offset against step: the outline of every graph, and the buffers of the one that is chosen, by operator."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    for graph in graphs:
+        steps, tops = _outline(graph)
+        figure.add_scatter(x=steps, y=tops, mode="lines", line_shape="hvh", name=graph.label, legendgroup="graphs")
+    owners: list[int | None] = [None] * len(graphs)
+    for position, graph in enumerate(graphs):
+        by_operator: dict[str, list[Slot]] = defaultdict(list)
+        for slot in graph.slots:
+            by_operator[slot.operator].append(slot)
+        for operator, slots in sorted(by_operator.items()):
+            owners.append(position)
+            figure.add_bar(
+                x=[(slot.first + slot.last) / 2 for slot in slots],
+                width=[slot.last - slot.first + 1 for slot in slots],
+                y=[slot.nbytes for slot in slots],
+                base=[slot.offset_bytes for slot in slots],
+                customdata=[(slot.first, slot.last, slot.offset_bytes, slot.nbytes) for slot in slots],
+                hovertemplate=(
+                    f"{html.escape(operator)}<br>steps %{{customdata[0]}} to %{{customdata[1]}}"
+                    "<br>offset %{customdata[2]}, %{customdata[3]} bytes<extra></extra>"
+                ),
+                name=operator,
+                marker_line_width=1,
+                visible=position == 0,
+            )
+    buttons = [
+        {
+            "label": graph.label,
+            "method": "update",
+            "args": [{"visible": [owner is None or owner == position for owner in owners]}],
+        }
+        for position, graph in enumerate(graphs)
+    ]
+    figure.update_layout(
+        barmode="overlay",
+        xaxis_title="step (call of an operator)",
+        yaxis_title="offset in the arena, bytes",
+        height=560,
+        updatemenus=[{"buttons": buttons, "x": 0, "xanchor": "left", "y": 1.12, "yanchor": "bottom"}],
+    )
+    return figure
+
+
+def _roles(graphs: Sequence[GraphMemory]) -> Any:
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    for role in ("static", "mutated", "user", "scalar"):
+        totals = [sum(nbytes for _, its, nbytes in graph.inputs if its == role) for graph in graphs]
+        figure.add_bar(x=totals, y=[graph.label for graph in graphs], orientation="h", name=role)
+    figure.update_layout(barmode="stack", xaxis_title="bytes", height=140 + 24 * max(1, len(graphs)))
+    return figure
+
+
+def _inputs_table(graphs: Sequence[GraphMemory]) -> str:
+    """The inputs of the first capture of each FX graph; the other captures have the same."""
+    rows = []
+    seen = set()
+    for graph in graphs:
+        if graph.name in seen:
+            continue
+        seen.add(graph.name)
+        rows += [
+            f"<tr><td>{html.escape(graph.label)}</td><td>{html.escape(source)}</td><td>{role}</td><td>{nbytes}</td></tr>"
+            for source, role, nbytes in graph.inputs
+        ]
+    head = "<tr><th>graph</th><th>input</th><th>role</th><th>bytes</th></tr>"
+    return f"<details><summary>All inputs</summary><table>{head}{''.join(rows)}</table></details>"
+
+
+def _outline(graph: GraphMemory) -> tuple[list[int], list[int]]:
+    """For each step the end of the highest buffer that is live."""
+    last = max(slot.last for slot in graph.slots)
+    tops = [0] * (last + 2)
+    for slot in graph.slots:
+        for step in range(max(0, slot.first), slot.last + 1):
+            tops[step] = max(tops[step], slot.offset_bytes + slot.nbytes)
+    return list(range(last + 2)), tops
+
+
+def _top(graph: GraphMemory) -> int:
+    return max(slot.offset_bytes + slot.nbytes for slot in graph.slots)
+
+
+def _heading(text: str) -> str:
+    return f"<h2>{html.escape(text)}</h2>"
+
+
+def _shown(figure: Any) -> str:
+    figure.update_layout(template="plotly_white", margin={"t": 60, "l": 20, "r": 20, "b": 40})
+    figure.update_yaxes(automargin=True)
+    return str(figure.to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False}))
+
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>airgraph: memory</title>
+<style>
+body {{ font-family: system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #222; }}
+h2 {{ margin-top: 2.5rem; font-weight: 600; }}
+table {{ border-collapse: collapse; }}
+td, th {{ text-align: left; padding: 0.15rem 0.8rem 0.15rem 0; border-bottom: 1px solid #ddd; }}
+</style>
+<script>{plotly}</script>
+</head>
+<body>
+<h1>airgraph: memory</h1>
+{body}
+</body>
+</html>
+"""
