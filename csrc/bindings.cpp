@@ -134,9 +134,10 @@ void def_inputs(py::class_<AnyLaunch>& launch) {
              // NOLINTNEXTLINE(performance-no-int-to-ptr)
              self.inputs.add(FixedInput{index, reinterpret_cast<const void*>(address)});
            })
-      .def("add_copied_input", [](AnyLaunch& self, size_t index, at::Tensor buffer) {
-        self.inputs.add(CopiedInput{index, std::move(buffer)});
-      })
+      .def("add_copied_input",
+           [](AnyLaunch& self, size_t index, at::Tensor buffer, const at::Tensor& like) {
+             self.inputs.add(CopiedInput{index, std::move(buffer), like.device()});
+           })
       .def("add_formed_input",
            [](AnyLaunch& self, size_t index, const at::Tensor& like) {
              self.inputs.add(FormedInput{index, like.sizes().vec(), like.strides().vec(), like.scalar_type(), like.device()});

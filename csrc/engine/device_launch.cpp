@@ -90,6 +90,12 @@ void DeviceLaunch::add_output(const at::Tensor& slot) {
   slots_.push_back(std::move(ours));
 }
 
+void DeviceLaunch::fill(const at::Tensor& target, const at::Tensor& number) {
+  // By value: an asynchronous copy would read the host's memory after the call.
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  at::Tensor(target).fill_(number.item());
+}
+
 void DeviceLaunch::copy(std::vector<at::Tensor>& targets, std::vector<at::Tensor>& sources) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   if (targets.size() == 1) {

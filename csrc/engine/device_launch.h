@@ -44,14 +44,17 @@ class DeviceLaunch {
   // Makes outputs that the caller holds independent of the pool, whatever the policy.
   void close();
 
-  // One launch on the device for all inputs whatever their dtypes, none if there is nothing to copy.
+  // One launch on the device for all inputs whatever their dtypes, none if there is nothing to copy; one more for each
+  // number that comes from the host.
   template <class Arguments>
   void copy_inputs(const Arguments& at) const {
     std::vector<at::Tensor> targets;
     std::vector<at::Tensor> sources;
     for (const auto& input : inputs.copied()) {
       const at::Tensor& arg = at(input.index);
-      if (arg.const_data_ptr() != input.buffer.const_data_ptr()) {
+      if (arg.device() != input.buffer.device()) {
+        fill(input.buffer, arg);
+      } else if (arg.const_data_ptr() != input.buffer.const_data_ptr()) {
         targets.push_back(input.buffer);
         sources.push_back(arg);
       }
@@ -85,6 +88,7 @@ class DeviceLaunch {
   // takes the memory that the graph writes into a storage of ours. The caller's tensors and all their views stay valid.
   void give_away(size_t slot);
 
+  static void fill(const at::Tensor& target, const at::Tensor& number);
   static void copy(std::vector<at::Tensor>& targets, std::vector<at::Tensor>& sources);
 
   struct Shared {

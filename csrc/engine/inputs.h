@@ -14,10 +14,11 @@ struct FixedInput {
   const void* address;
 };
 
-// Copied into `buffer`, which the graph owns, before each replay.
+// Copied into `buffer`, which the graph owns, before each replay. A number's tensor may come from the host.
 struct CopiedInput {
   size_t index;
   at::Tensor buffer;
+  at::Device device;
 };
 
 // A user's tensor that is used in place: unlike a parameter's, its form may change from call to call.
@@ -61,7 +62,7 @@ class Inputs {
     for (const auto& input : copied_) {
       const at::Tensor& arg = at(input.index);
       if (arg.sizes() != input.buffer.sizes() || arg.scalar_type() != input.buffer.scalar_type() ||
-          arg.device() != input.buffer.device()) {
+          arg.device() != input.device) {
         return input.index;
       }
     }

@@ -94,9 +94,10 @@ def _uncaptured(gm: GraphModule, name: str, reason: str, *, warn: bool = True) -
 
 
 def _device(gm: GraphModule) -> torch.device:
-    """The first device that a tensor of the graph lies on; a graph on several is refused later, by name."""
-    for node in gm.graph.nodes:
-        value = node.meta.get("val")
-        if isinstance(value, torch.Tensor):
-            return value.device
-    return torch.device("cpu")
+    """The first device that a tensor of the graph lies on; a graph on several is refused later, by name.
+
+    Numbers on the host come last: operators take them with tensors of any device.
+    """
+    tensors = [v for v in (node.meta.get("val") for node in gm.graph.nodes) if isinstance(v, torch.Tensor)]
+    tensors.sort(key=lambda value: value.dim() == 0 and value.device.type == "cpu")
+    return tensors[0].device if tensors else torch.device("cpu")

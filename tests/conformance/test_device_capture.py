@@ -385,3 +385,18 @@ def test_inference_mode(device: str) -> None:
             x = torch.randn(2, 8, device=device)
             torch.testing.assert_close(compiled(x), model(x))
     assert _counters()["captures"] == 1
+
+
+@torch.no_grad()
+def test_numbers_on_the_host_reach_the_graph_at_each_call(device: str) -> None:
+    """Tensors without dimensions on the CPU, which operators take as they take numbers, and floats that change."""
+
+    def program(x: torch.Tensor, scale: torch.Tensor, shift: float) -> torch.Tensor:
+        return (x * scale + shift).relu()
+
+    compiled = torch.compile(program, backend="airgraph", dynamic=True, fullgraph=True)
+    x = torch.randn(2, 3, device=device)
+    for value in (2.5, -1.25, 3.0):
+        for scale in (torch.tensor(value), torch.tensor(int(value))):
+            torch.testing.assert_close(compiled(x, scale, value / 2), program(x, scale, value / 2))
+    assert _counters()["captures"] == 2 and _counters()["eager_calls"] == 0

@@ -93,7 +93,7 @@ def test_a_pool_of_many_shapes_takes_what_the_largest_takes(device: str, order: 
         return
     # Captured first, the largest leaves room for all others; in other orders an allocator keeps segments that became
     # too small.
-    assert shared <= (1.05 if order == "descending" else 2.1) * largest
+    assert shared <= (1.1 if order == "descending" else 2.1) * largest
     assert shared < unshared
 
 

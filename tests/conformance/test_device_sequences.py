@@ -91,7 +91,7 @@ class Run:
 @torch.no_grad()
 @pytest.mark.parametrize(
     "modes",
-    [{}, {"explicit": True}, {"reuse_graph_pool_in_same_fx": False}, {"clone_input": False}, {"clone_output": [4]}],
+    [{}, {"explicit": True}, {"reuse_graph_pool_in_same_fx": False}, {"clone_input": False}, {"clone_output": [3]}],
     ids=lambda modes: "-".join(modes) or "defaults",
 )
 def test_any_sequence_gives_what_eager_gives(device: str, modes: dict, request: pytest.FixtureRequest) -> None:

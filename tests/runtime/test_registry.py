@@ -70,7 +70,7 @@ class ToyRuntime:
     def stream(self, tag, priority=0):
         raise NotImplementedError
 
-    def event(self, tag):
+    def event(self, tag, *, external=False):
         raise NotImplementedError
 
     def synchronize(self):

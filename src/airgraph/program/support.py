@@ -53,7 +53,7 @@ def _node_obstacle(node: Node, device: torch.device) -> str | None:
     for tensor in _tensors(node.meta.get("val")):
         if free_unbacked_symbols(tensor):
             return "the shape of its result depends on data"
-        if tensor.device != device:
+        if tensor.device != device and not _is_number(node):
             return f"a tensor lies on {tensor.device}, the graph on {device}"
         if is_traceable_wrapper_subclass(tensor):
             return f"a tensor is of the subclass {type(tensor).__name__}"
@@ -62,6 +62,21 @@ def _node_obstacle(node: Node, device: torch.device) -> str | None:
         if tensor.is_quantized:
             return "a tensor is quantized"
     return None
+
+
+def _is_number(node: Node) -> bool:
+    """Whether a tensor on the host is one that operators take as they take a number, computed from nothing but such.
+
+    The graph computes with it on its device, so it cannot be handed out.
+    """
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or value.device.type != "cpu" or value.dim() != 0:
+        return False
+    if node.op == "placeholder":
+        return True
+    handed_out = any(user.op == "output" for user in node.users)
+    sources = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), torch.Tensor)]
+    return not handed_out and bool(sources) and all(map(_is_number, sources))
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:

@@ -94,7 +94,7 @@ class AcceleratorRuntime(ABC):
         self._lock = threading.Lock()
         self._side_streams: dict[int, Any] = {}
         self._streams: dict[tuple[int, str], Any] = {}
-        self._events: dict[tuple[int, str], Any] = {}
+        self._events: dict[tuple[int, str, bool], Any] = {}
         self._adopted: weakref.WeakValueDictionary[Any, DevicePool] = weakref.WeakValueDictionary()
 
     @property
@@ -105,6 +105,10 @@ class AcceleratorRuntime(ABC):
     @abstractmethod
     def new_graph(self) -> Any:
         """An empty graph: capture_begin, capture_end, replay, reset."""
+
+    @abstractmethod
+    def new_external_event(self) -> Any:
+        """An event that a graph may record for work outside, or wait for where it was recorded outside."""
 
     @abstractmethod
     def stop_routing(self, device: torch.device, pool_handle: Any) -> None:
@@ -141,10 +145,10 @@ class AcceleratorRuntime(ABC):
             self._streams[key] = self.module.Stream(priority=priority)
         return self._streams[key]
 
-    def event(self, tag: str) -> Any:
-        key = (self.module.current_device(), tag)
+    def event(self, tag: str, *, external: bool = False) -> Any:
+        key = (self.module.current_device(), tag, external)
         if key not in self._events:
-            self._events[key] = self.module.Event()
+            self._events[key] = self.new_external_event() if external else self.module.Event()
         return self._events[key]
 
     def synchronize(self) -> None:
@@ -155,7 +159,11 @@ class AcceleratorRuntime(ABC):
 
     def record(self, program: CaptureProgram, args: list[Any], pool: DevicePool, options: Options) -> AcceleratorGraph:
         self._check_random_operators(program)
-        buffered = tuple(p.index for p in program.inputs if p.role is InputRole.USER) if options.clone_input else ()
+        buffered = tuple(
+            plan.index
+            for plan in program.inputs
+            if plan.role is InputRole.USER and (options.clone_input or args[plan.index].device != program.device)
+        )
         with self._lock, torch.no_grad(), self.module.device(program.device):
             predicted = predict_footprint(program, args, buffered)
             check_budget(pool, predicted, options.memory_budget)

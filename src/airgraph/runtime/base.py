@@ -138,8 +138,12 @@ class DeviceRuntime(Protocol):
         """The stream of this name, made at its first use with this priority (lower is more urgent)."""
         ...
 
-    def event(self, tag: str) -> DeviceEvent:
-        """The event of this name, made at its first use."""
+    def event(self, tag: str, *, external: bool = False) -> DeviceEvent:
+        """The event of this name, made at its first use.
+
+        external: one that joins a graph and work outside it, where `capabilities.external_events` says so. Others
+        join work within one graph, or outside all.
+        """
         ...
 
     def synchronize(self) -> None:

@@ -52,6 +52,9 @@ class CudaRuntime(AcceleratorRuntime):
     def new_graph(self) -> Any:
         return torch.cuda.CUDAGraph()
 
+    def new_external_event(self) -> Any:
+        return torch.cuda.Event(external=True)
+
     def stop_routing(self, device: torch.device, pool_handle: Any) -> None:
         torch._C._cuda_endAllocateToPool(device.index or 0, pool_handle)
 

@@ -45,8 +45,8 @@ class AcceleratorGraph:
         preserve = options.live_outputs == "preserve"
         self._launch = native.DeviceLaunch(self._graph.replay, preserve, lease.pool.neighbours)
         for index, buffer in buffers.items():
-            self._launch.add_copied_input(index, buffer)
-        self._placed = PlacedInputs.bind(self._launch, program, args, options)
+            self._launch.add_copied_input(index, buffer, args[index])
+        self._placed = PlacedInputs.bind(self._launch, program, args, buffers, options)
         self._outputs: list[Any] = []
         made: list[torch.Tensor] = []
         for out in recorded.outputs:

@@ -63,6 +63,9 @@ class NpuRuntime(AcceleratorRuntime):
     def new_graph(self) -> Any:
         return torch.npu.NPUGraph()  # type: ignore[attr-defined]
 
+    def new_external_event(self) -> Any:
+        return torch.npu.ExternalEvent()  # type: ignore[attr-defined]
+
     def stop_routing(self, device: torch.device, pool_handle: Any) -> None:
         import torch_npu
 

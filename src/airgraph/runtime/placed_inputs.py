@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,20 +22,25 @@ class PlacedInputs:
     addresses: dict[int, int]
 
     @classmethod
-    def bind(cls, launch: Any, program: CaptureProgram, args: list[Any], options: Options) -> PlacedInputs:
+    def bind(
+        cls, launch: Any, program: CaptureProgram, args: list[Any], buffered: Collection[int], options: Options
+    ) -> PlacedInputs:
         """Tell a launch of the engine which arguments it must find where they are now, and which the graph writes.
 
-        With `on_input_move="copy"` a user's tensor is kept, and others are copied into it.
+        buffered: the inputs that are copied in. With `on_input_move="copy"` a user's tensor is kept, and others are
+        copied into it.
         """
         addresses = {}
         for plan in program.inputs:
             arg = args[plan.index]
-            if plan.role is InputRole.USER and not options.clone_input:
+            if plan.index in buffered:
+                continue
+            if plan.role is InputRole.USER:
                 if options.on_input_move == "copy" and torch._debug_has_internal_overlap(arg) == 0:
-                    launch.add_copied_input(plan.index, arg)
+                    launch.add_copied_input(plan.index, arg, arg)
                     continue
                 launch.add_formed_input(plan.index, arg)
-            elif plan.role in (InputRole.USER, InputRole.SCALAR) or (plan.parameter and options.frozen_parameter):
+            elif plan.role is InputRole.SCALAR or (plan.parameter and options.frozen_parameter):
                 continue
             addresses[plan.index] = arg.data_ptr()
             launch.add_fixed_input(plan.index, addresses[plan.index])

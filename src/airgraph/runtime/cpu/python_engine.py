@@ -124,7 +124,7 @@ def _fill(outs: list[torch.Tensor | None], result: Any, fresh: list[bool]) -> No
 class _Inputs:
     def __init__(self) -> None:
         self._fixed: list[tuple[int, int]] = []
-        self._copied: list[tuple[int, torch.Tensor]] = []
+        self._copied: list[tuple[int, torch.Tensor, torch.device]] = []
         self._formed: list[tuple[int, torch.Tensor]] = []
         self._written: list[int] = []
 
@@ -134,8 +134,8 @@ class _Inputs:
     def add_fixed_input(self, index: int, address: int) -> None:
         self._fixed.append((index, address))
 
-    def add_copied_input(self, index: int, buffer: torch.Tensor) -> None:
-        self._copied.append((index, buffer))
+    def add_copied_input(self, index: int, buffer: torch.Tensor, like: torch.Tensor) -> None:
+        self._copied.append((index, buffer, like.device))
 
     def add_formed_input(self, index: int, like: torch.Tensor) -> None:
         # Without its memory: an input is not kept alive.
@@ -149,16 +149,16 @@ class _Inputs:
             given = args[index]
             if given.shape != form.shape or given.dtype != form.dtype or given.stride() != form.stride():
                 return "mismatched", index
-        for index, buffer in self._copied:
+        for index, buffer, device in self._copied:
             given = args[index]
-            if given.shape != buffer.shape or given.dtype != buffer.dtype or given.device != buffer.device:
+            if given.shape != buffer.shape or given.dtype != buffer.dtype or given.device != device:
                 return "mismatched", index
         return None
 
     def copy_inputs(self, args: list[Any]) -> None:
         torch.autograd.graph.increment_version([args[i] for i in self._written if not args[i].is_inference()])
         with torch.inference_mode():
-            for index, buffer in self._copied:
+            for index, buffer, _ in self._copied:
                 buffer.copy_(args[index], non_blocking=True)
 
 

@@ -49,7 +49,7 @@ class CpuRuntime:
     def stream(self, tag: str, priority: int = 0) -> streams.Stream:
         return self._streams.setdefault(tag, streams.Stream(priority))
 
-    def event(self, tag: str) -> streams.Event:
+    def event(self, tag: str, *, external: bool = False) -> streams.Event:
         return self._events.setdefault(tag, streams.Event())
 
     def memory(self, device: torch.device | None = None) -> DeviceMemory:
@@ -195,8 +195,8 @@ def _build(
         pool.neighbours = native.Neighbours()
     launch = native.Launch(assembled.tape, getattr(native.LiveOutputs, options.live_outputs), pool.neighbours)
     for index, buffer_ref in inputs.items():
-        launch.add_copied_input(index, assembled.view(buffer_ref))
-    inputs_in_place = PlacedInputs.bind(launch, program, args, options)
+        launch.add_copied_input(index, assembled.view(buffer_ref), args[index])
+    inputs_in_place = PlacedInputs.bind(launch, program, args, inputs, options)
     storages = {buffer: launch.add_output_storage(assembled.data[buffer]) for buffer in made}
     final: list[Any] = []
     count = 0
