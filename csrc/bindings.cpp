@@ -227,6 +227,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def("held_outputs", &Launch::held_outputs)
       .def("output_nbytes", &Launch::output_nbytes)
       .def("run", &run)
+      .def("blank",
+           [](Launch& self) {
+             self.take_turn();
+             return self.blank();
+           })
       .def("replay", [](Launch& self) {
         self.take_turn();
         const py::gil_scoped_release released;
@@ -241,6 +246,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def("add_output", &BoundLaunch::add_output)
       .def("held_outputs", &BoundLaunch::held_outputs)
       .def("close", &BoundLaunch::close)
+      .def("blank", &BoundLaunch::blank)
       .def("run", &run_bound);
   def_inputs(device_launch);
 

@@ -119,6 +119,17 @@ void DeviceLaunch::copy(std::vector<at::Tensor>& targets, std::vector<at::Tensor
   }
 }
 
+std::vector<at::Tensor> DeviceLaunch::blank() {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  prepare();
+  auto made = outputs();
+  for (auto& output : made) {
+    output.zero_();
+  }
+  settle();
+  return made;
+}
+
 std::vector<at::Tensor> DeviceLaunch::outputs() const {
   std::vector<at::Tensor> made;
   made.reserve(slots_.size());

@@ -62,6 +62,9 @@ class DeviceLaunch {
     copy(targets, sources);
   }
 
+  // What a call returns, with zeros for values; nothing is replayed.
+  std::vector<at::Tensor> blank();
+
   // Fresh tensors over the slots.
   std::vector<at::Tensor> outputs() const;
 

@@ -77,6 +77,16 @@ size_t Launch::own_held_outputs() const {
   return count;
 }
 
+std::vector<at::Tensor> Launch::blank() {
+  renew_outputs();
+  for (auto& storage : storages_) {
+    if (storage.nbytes != 0) {
+      std::memset(storage.caller.mutable_data(), 0, storage.nbytes);
+    }
+  }
+  return outputs();
+}
+
 size_t Launch::output_nbytes() const {
   size_t total = 0;
   for (const auto& storage : storages_) {

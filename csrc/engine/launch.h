@@ -70,6 +70,9 @@ class Launch {
     tape_->replay();
   }
 
+  // What `run` returns, with zeros for values; nothing is executed. Call after `take_turn`.
+  std::vector<at::Tensor> blank();
+
   size_t output_nbytes() const;
 
  private:

@@ -41,6 +41,9 @@ class ToyGraph:
         print("toy: run")
         return list(self.program.gm(*args))
 
+    def blank(self, args):
+        return list(self.program.gm(*args))
+
     def replay(self):
         print("toy: replay")
 

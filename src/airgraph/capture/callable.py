@@ -140,7 +140,7 @@ class GraphedCallable:
         if graph is None or (self._options.force_recapture and not warming):
             graph = self._capture(args, "new key" if graph is None else "force_recapture is set")
         if warming:
-            return self._placeholders(args)
+            return self._placeholders(args) if graph is None else graph.device_graph.blank(args)
         outputs: list[Any] | InputProblem = ("", 0)
         while graph is not None:
             outputs = self._replay(graph, args)
@@ -260,7 +260,7 @@ class GraphedCallable:
             return list(self._program.gm(*args))
 
     def _placeholders(self, args: list[Any]) -> list[Any]:
-        """What a call would return, as zeros: nothing is executed."""
+        """What an eager call would return, with zeros for values; nothing is executed."""
         from torch._subclasses.fake_tensor import FakeTensorMode
 
         with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad(), torch._C._DisableAutocast():

@@ -96,6 +96,10 @@ class DeviceGraph(Protocol):
         """
         ...
 
+    def blank(self, args: list[Any]) -> list[Any]:
+        """What `run` would return, with zeros for the values that the graph makes. Nothing is replayed."""
+        ...
+
     def replay(self) -> None:
         """Replay once on the inputs as they lie. Raises ReplayError."""
         ...

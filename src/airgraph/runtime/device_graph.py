@@ -75,6 +75,10 @@ class AcceleratorGraph:
             return made
         return [finish_output(out, made, args) for out in self._outputs]
 
+    def blank(self, args: list[Any]) -> list[Any]:
+        made = self._launch.blank()
+        return [finish_output(out, made, args) for out in self._outputs]
+
     def replay(self) -> None:
         try:
             self._graph.replay()

@@ -21,11 +21,15 @@ __all__ = ["ArenaPlan", "Assembled", "assemble", "plan_arena"]
 
 @dataclass(frozen=True, slots=True)
 class ArenaPlan:
-    """Which buffers of a recording the arena holds, when and where. lifetimes and plan: in the order of `buffers`."""
+    """Which buffers of a recording the arena holds, when and where. lifetimes and plan: in the order of `buffers`.
+
+    edges: lifetimes of input buffers, which are filled before the first step, and of outputs, which outlive the last.
+    """
 
     buffers: tuple[int, ...]
     lifetimes: tuple[Lifetime, ...]
     plan: Plan
+    edges: tuple[Lifetime, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,14 @@ def plan_arena(recording: Recording, elsewhere: Collection[int]) -> ArenaPlan:
         if index in first and index not in elsewhere and buffer.kind is not BufferKind.EXTERNAL
     )
     lifetimes = tuple(Lifetime(first[i], last[i], recording.buffers[i].nbytes) for i in buffers)
-    return ArenaPlan(buffers, lifetimes, assign_offsets(lifetimes))
+    end = len(recording.calls)
+    edges = tuple(
+        Lifetime(-1, last.get(i, -1), recording.buffers[i].nbytes)
+        if recording.buffers[i].kind is BufferKind.INPUT
+        else Lifetime(first.get(i, end), end, recording.buffers[i].nbytes)
+        for i in elsewhere
+    )
+    return ArenaPlan(buffers, lifetimes, assign_offsets(lifetimes), edges)
 
 
 def assemble(recording: Recording, arena: ArenaPlan, placed: Mapping[int, torch.Tensor], lease: Lease) -> Assembled:

@@ -109,11 +109,18 @@ class CPUGraph:
         if self._state is not _State.CAPTURED:
             raise CaptureError("replay before capture_end: this graph holds no capture.")
         captures.check_unsafe_call("CPUGraph.replay()")
-        with self.pool().turn.taken("replay of a CPUGraph"):
+        turn = self._pool.turn  # type: ignore[union-attr]
+        me = threading.get_ident()
+        if turn.owner == me:
+            raise turn.refusal("replay of a CPUGraph")
+        with turn.lock:
+            turn.owner = me
             try:
                 self._assembled.tape.replay()  # type: ignore[union-attr]
             except engine().ReplayFailure as failure:
                 raise replay_error(self._recording, failure) from failure  # type: ignore[arg-type]
+            finally:
+                turn.owner = None
 
     def reset(self) -> None:
         """Drop the capture. Results that the caller holds stay valid. Raises CaptureError while capturing."""

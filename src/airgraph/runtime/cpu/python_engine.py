@@ -187,6 +187,9 @@ class DeviceLaunch(_Inputs):
     def close(self) -> None:
         """Nothing to do: see the class."""
 
+    def blank(self) -> list[torch.Tensor]:
+        return [torch.zeros_like(slot) for slot in self._slots]
+
 
 class Launch(_Inputs):
     """As the native one, but outputs are copies, so none is ever overwritten."""
@@ -218,6 +221,10 @@ class Launch(_Inputs):
         self.replay()
         copies = [slot.clone() for slot in self._storages]
         return [view_at(copies[storage], *spec) for storage, *spec in self._outputs]
+
+    def blank(self) -> list[torch.Tensor]:
+        zeros = [torch.zeros_like(slot) for slot in self._storages]
+        return [view_at(zeros[storage], *spec) for storage, *spec in self._outputs]
 
     def replay(self) -> None:
         self._tape.replay()

@@ -89,6 +89,7 @@ class CpuGraph:
         self.tiers = assembled.tiers
         self.plan = assembled.arena.plan
         self.lifetimes = assembled.arena.lifetimes
+        self.edge_lifetimes = assembled.arena.edges
         self.held_outputs = launch.held_outputs
 
     def captured_address(self, index: int) -> int:
@@ -101,6 +102,10 @@ class CpuGraph:
             raise replay_error(self._recording, failure) from failure
         if self._all_owned or isinstance(made, tuple):
             return made
+        return [finish_output(out, made, args) for out in self._outputs]
+
+    def blank(self, args: list[Any]) -> list[Any]:
+        made = self._launch.blank()
         return [finish_output(out, made, args) for out in self._outputs]
 
     def replay(self) -> None:
