@@ -3,7 +3,15 @@
 | surprise | without care | what happens here |
 |---|---|---|
 | an output is held over the next call | silently overwritten | it keeps its memory and values |
-| a weight is replaced | stale results, or freed memory read | recaptured; the report names the weight |
+| the same through a view, a NumPy array, or another graph of the pool | silently overwritten | the same |
+| a weight is replaced or a cache reallocated | stale results, freed memory read | recaptured; the report names it |
+| the same with `frozen_parameter=True` | stale results | nothing: that is what the option asks for |
+| a graph would take more memory than there is | out of memory, halfway | `memory_budget`: predicted and refused |
+| dozens of shapes are captured | their memory adds up | they share one pool, in whatever order they come |
+| a shape is not captured | unexplained slowness | one warning and a row in the report: what, where, why |
+| graphs are recaptured again and again | unexplained slowness | each has its reason; past `capture_limit` one warning |
+| an output is fed back with `clone_input=False` | stale results | recaptured at each address, to `capture_limit` |
+| two threads call graphs of one pool | each other's memory | they take turns |
 | a tensor's value is read in a capture by hand | a constant baked in | CaptureError with the line |
 | an input is passed as a view, expanded or transposed | wrong layout read | copied by values |
 | a Python number changes | a constant baked in | another key, another capture |
@@ -88,3 +96,74 @@ def test_autocast_is_part_of_the_program() -> None:
         out, expected = compiled(x), model(x)
     assert out.dtype == torch.bfloat16 and torch.equal(out, expected)
     assert torch.equal(compiled(x), model(x))
+
+
+@torch.no_grad()
+def test_field_1_outputs_are_not_overwritten_by_the_next_replay() -> None:
+    """Also where only a NumPy array, a view or a storage holds them, and whichever graph of the pool replays."""
+    compiled = torch.compile(lambda x: x * 2, backend="airgraph", dynamic=True)
+    sizes = (4, 9, 4, 4, 9, 9, 4)
+    arrays = [compiled(torch.full((n,), float(i))).numpy() for i, n in enumerate(sizes)]
+    views = [compiled(torch.full((n,), float(i)))[1:3] for i, n in enumerate(sizes)]
+    storages = [compiled(torch.full((n,), float(i))).untyped_storage() for i, n in enumerate(sizes)]
+    for i, (array, view, storage) in enumerate(zip(arrays, views, storages, strict=True)):
+        assert (array == 2 * i).all() and (view == 2 * i).all()
+        assert torch.tensor([], dtype=torch.float32).set_(storage).eq(2 * i).all()
+
+
+@torch.no_grad()
+def test_field_2_reloaded_weights_are_never_stale() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)).eval()
+    compiled = torch.compile(model, backend="airgraph")
+    x = torch.randn(3, 8)
+    for load in (
+        lambda state: model.load_state_dict(state),
+        lambda state: model.load_state_dict(state, assign=True),
+        lambda state: [setattr(p, "data", state[name]) for name, p in model.named_parameters()],
+        lambda state: setattr(model[2], "weight", nn.Parameter(state["2.weight"])),
+    ):
+        torch.testing.assert_close(compiled(x), model(x))
+        load({name: torch.randn_like(value) for name, value in model.state_dict().items()})
+        torch.testing.assert_close(compiled(x), model(x))
+    assert airgraph.explain().to_dict()["counters"]["eager_calls"] == 0
+
+
+@torch.no_grad()
+def test_field_4_graph_memory_is_known_and_bounded_before_a_capture() -> None:
+    shapes = [torch.randn(n, 300) for n in (10, 4000, 20)]
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return ((x * 2).exp() + x).sum(-1)
+
+    budget = 1 << 20
+    compiled = torch.compile(program, backend="airgraph", dynamic=True, options={"memory_budget": budget})
+    with pytest.warns(UserWarning, match=r"memory_budget=1048576: the pool would grow from 0 to \d+ bytes") as caught:
+        airgraph.warmup(compiled, shapes, progress=False)
+    assert len([w for w in caught if "memory_budget" in str(w.message)]) == 1
+    for x in shapes:
+        torch.testing.assert_close(compiled(x), program(x))
+    report = airgraph.explain().to_dict()
+    assert 0 < sum(pool["nbytes"] for pool in report["pools"]) <= budget
+    assert report["counters"]["captures"] == 2 and report["counters"]["eager_calls"] == 1
+
+
+@torch.no_grad()
+def test_field_6_every_skip_and_every_recapture_has_its_reason() -> None:
+    weight = torch.randn(4)
+
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return x * holder.weight
+
+    holder = nn.Module()
+    holder.register_buffer("weight", weight)
+    compiled = torch.compile(scaled, backend="airgraph", options={"capture_limit": 3})
+    with pytest.warns(UserWarning, match=r"capture_limit=3 is reached; last reason: input \d .*weight.* was at 0x"):
+        for _ in range(5):
+            holder.weight = holder.weight.clone()
+            compiled(torch.ones(4))
+    skipped = torch.compile(lambda x: torch.nonzero(x).sum(), backend="airgraph")
+    skipped(torch.ones(4))
+    report = airgraph.explain().to_dict()
+    assert all(row["reason"] for row in report["graphs"])
+    assert sum("was at 0x" in row["reason"] for row in report["graphs"]) >= 2
+    assert report["counters"]["recaptures"] == 2

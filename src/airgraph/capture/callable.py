@@ -187,9 +187,9 @@ class GraphedCallable:
         if old is not None:
             old.device_graph.close()
             old.record.state = "dropped"
-            ledger.count("recaptures")
-            # Its memory is free for the new capture.
-            del old
+        recaptures = old is not None
+        # Its memory is free for the new capture.
+        del old
         if self._captures >= self._options.capture_limit:
             self._limit_reached = True
             self._run_eagerly_from_now(f"capture_limit={self._options.capture_limit} is reached; last reason: {reason}")
@@ -208,6 +208,8 @@ class GraphedCallable:
         elapsed_ms = (time.perf_counter() - start) * 1e3
         self._captures += 1
         ledger.count("captures")
+        if recaptures:
+            ledger.count("recaptures")
         record = GraphRecord(
             name=self._program.name,
             state="captured",
