@@ -2,17 +2,31 @@
 
 import importlib.util
 import re
+import sys
 from pathlib import Path
+from types import ModuleType
 
 _ROOT = Path(__file__).parents[2]
 
 
-def test_the_results_are_those_of_the_newest_json() -> None:
-    spec = importlib.util.spec_from_file_location("readme_table", _ROOT / "benchmarks" / "readme_table.py")
+def _benchmark(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, _ROOT / "benchmarks" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
     spec.loader.exec_module(module)
+    return module
+
+
+def test_the_results_are_those_of_the_newest_json() -> None:
+    module = _benchmark("readme_table")
     assert module.render() in module.README.read_text(), "run: python benchmarks/readme_table.py"
+
+
+def test_the_figures_of_the_memory_page_are_those_of_the_newest_json() -> None:
+    _benchmark("readme_table")
+    module = _benchmark("memory_figures")
+    assert module.render() in module.PAGE.read_text(), "run: python benchmarks/memory_figures.py"
 
 
 def test_the_example_runs() -> None:
