@@ -20,13 +20,14 @@ def render() -> str:
     assert path is not None
     record = json.loads(path.read_text(encoding="utf-8"))
     sharing, models, captures, checks = (record[name] for name in ("sharing", "models", "captures", "checks"))
+    cpu, torch = record["machine"]["cpu"], record["versions"]["torch"]
     orders = {name: row for name, row in sharing["orders"].items() if name != "not shared"}
     apart = sharing["orders"]["not shared"]["pools_nbytes"]
     arena = {name: row for name, row in record["arena"].items() if name != "measured"}
     ratios = ", ".join(f"{name} {row['ratio']:.3f}" for name, row in orders.items())
     lines = [
         BEGIN,
-        f"Measured {record['date'][:10]} on {record['machine']['cpu']}, torch {record['versions']['torch']}, one thread:",
+        f"Measured {record['date'][:10]} on {cpu}, torch {torch}, one thread:",
         f"[{path.name}](../benchmarks/results/{path.name}); `python benchmarks/memory.py` repeats it.",
         "",
         "| what | measured |",
