@@ -59,7 +59,7 @@ def _compile(gm: GraphModule, example_inputs: Sequence[Any], options: Options) -
     def compile_inference(lowered: GraphModule, inputs: Sequence[Any]) -> Any:
         plans = lowering.input_plans(lowered, sources)
         hands_through = lowering.hands_through(gm, lowered)
-        ledger.count_changes(run_passes(lowered, options))
+        ledger.count_changes(run_passes(lowered, options, example_inputs=inputs))
         program = CaptureProgram.build(ledger.next_name(), lowered, plans, _device(lowered))
         try:
             runtime = runtime_for(program.device.type)

@@ -2,6 +2,7 @@
 
 AirgraphError
 ├── OptionError        an option's name or value is wrong            (also a ValueError)
+├── PassError          a pass of yours failed or left an unsound graph
 ├── UnsupportedGraph   this program cannot be captured: it runs eagerly
 ├── CaptureError       a capture was used against its rules
 ├── ReplayError        a replay failed
@@ -20,6 +21,7 @@ __all__ = [
     "InputMoved",
     "InternalError",
     "OptionError",
+    "PassError",
     "ReplayError",
     "StreamError",
     "UnsupportedGraph",
@@ -32,6 +34,10 @@ class AirgraphError(Exception):
 
 class OptionError(AirgraphError, ValueError):
     """An option's name or value is wrong; the message lists close matches or the values allowed."""
+
+
+class PassError(AirgraphError):
+    """A pass failed or left an unsound graph; the message names pass and node. The graph is as it was before it."""
 
 
 class UnsupportedGraph(AirgraphError):

@@ -60,17 +60,15 @@ class Options:
     memory_budget: int | None = _option(
         None, "bytes a pool may take; a capture that would pass it is not made, and that shape runs eagerly"
     )
-    inplace_pass: bool = _option(True, "reinplace intermediates", available=False)
+    inplace_pass: bool = _option(True, "let operators write into intermediates that nobody needs any more")
     input_inplace_pass: bool = _option(True, "write mutated inputs in place instead of copying them back")
     remove_noop_ops: bool = _option(True, "remove operators that change nothing", available=False)
     remove_cat_ops: bool = _option(True, "let producers write into slices of a cat", available=False)
     pattern_fusion_pass: bool = _option(True, "apply registered replacements", available=False)
     post_grad_custom_pre_pass: Callable[..., None] | None = _option(
-        None, "a pass of yours before the built-in ones", available=False
+        None, "a pass of yours before the built-in ones: `(gm, example_inputs, options) -> None`"
     )
-    post_grad_custom_post_pass: Callable[..., None] | None = _option(
-        None, "a pass of yours after the built-in ones", available=False
-    )
+    post_grad_custom_post_pass: Callable[..., None] | None = _option(None, "the same after the built-in ones")
     frozen_parameter: bool = _option(False, "skip the address check of parameters")
     force_eager: bool = _option(False, "run the final FX graph without capture")
     force_recapture: bool = _option(False, "capture at every call")
@@ -114,6 +112,10 @@ class Options:
             least = 1 if option.name == "capture_limit" else 0
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise OptionError(f"option {option.name!r}: expected an integer of at least {least}, got {value!r}.")
+        if option.name.startswith("post_grad_custom") and value is not None and not callable(value):
+            raise OptionError(
+                f"option {option.name!r}: expected a callable (gm, example_inputs, options), got {value!r}."
+            )
         if option.name == "memory_budget":
             _check_memory_budget(value)
         if option.name == "use_graph_pool":

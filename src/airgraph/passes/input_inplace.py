@@ -7,117 +7,139 @@ place and the copy goes.
 
 from __future__ import annotations
 
+import logging
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
+from airgraph.passes.aliases import Aliases
+from airgraph.passes.in_place_forms import in_place_form, same_form
+
 __all__ = ["reinplace_mutated_inputs"]
 
-# Their schemas do not say so, but their results share the input's memory.
-_HIDDEN_VIEWS = {"aten::_unsafe_view", "aten::unsafe_split", "aten::unsafe_chunk", "aten::unsafe_split_with_sizes"}
+log = logging.getLogger(__name__)
+
+_aten = torch.ops.aten
+# What puts a value into a part of a tensor, and the view that is this part; both take the same arguments after it.
+_SCATTERS: dict[Any, Any] = {
+    _aten.slice_scatter.default: _aten.slice.Tensor,
+    _aten.select_scatter.default: _aten.select.int,
+    _aten.diagonal_scatter.default: _aten.diagonal.default,
+}
 
 
 def reinplace_mutated_inputs(gm: GraphModule) -> int:
-    """Replace `copy_(input, op(input, ...))` by `op_(input, ...)`, also for chains of such operators.
+    """Replace `input.copy_(op(input, ...))` by `op_(input, ...)`, also for chains of such operators.
 
-    A chain is left alone if an old value, or a view of one, is read after the operator that replaces it, if
-    one of the operator's other arguments is a view of it, or if the new value is an output. Returns the number of
-    copies removed.
+    Operators that put a value into a part of a tensor (slice_scatter and its kin) become a copy into that part.
+    A chain is left alone, and the log says why, if an old value, or a view of one, is read after the operator that
+    replaces it, if one of the operator's other arguments shares its memory, or if the new value is an output. Returns
+    the number of copies removed.
     """
-    order = {node: position for position, node in enumerate(gm.graph.nodes)}
+    aliases = Aliases(gm.graph)
     removed = 0
-    for copy in list(gm.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)):
+    for copy in list(gm.graph.find_nodes(op="call_function", target=_aten.copy_.default)):
         target, value = copy.args[0], copy.args[1]
         if not (isinstance(target, Node) and target.op == "placeholder" and not copy.users):
             continue
         chain = _chain(target, value)
-        if not chain or not _safe(target, chain, copy, order):
+        obstacle = chain if isinstance(chain, str) else _obstacle(target, chain, copy, aliases)
+        if isinstance(chain, str) or obstacle is not None:
+            log.debug("the copy into input %s stays: %s", target.name, obstacle)
+            copy.meta["why_kept"] = obstacle
             continue
-        for node in chain:
-            in_place = _in_place_form(node)
-            assert in_place is not None
-            node.target = in_place
-        chain[-1].replace_all_uses_with(target)
-        for node in chain:
-            node.args = (target, *node.args[1:])
+        for link in chain:
+            _write_in_place(gm, target, link)
         gm.graph.erase_node(copy)
         removed += 1
+        aliases = Aliases(gm.graph)
     return removed
 
 
-def _chain(target: Node, value: object) -> list[Node]:
-    """The operators that lead from the input to its new value, first to last; empty if there is no such chain."""
-    chain: list[Node] = []
-    while isinstance(value, Node) and value is not target:
-        if value.op != "call_function" or _in_place_form(value) is None or not _same_layout(value, target):
-            return []
-        chain.append(value)
-        value = value.args[0]
-    return chain[::-1] if value is target else []
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """An operator that makes a new value of the input. in_place: its form that writes; None: a copy into a part."""
+
+    node: Node
+    in_place: torch._ops.OpOverload | None
 
 
-def _safe(target: Node, chain: list[Node], copy: Node, order: dict[Node, int]) -> bool:
+def _chain(target: Node, value: object) -> list[_Link] | str:
+    """The operators that lead from the input to its new value, first to last; what is wrong if there is no chain."""
+    chain: list[_Link] = []
+    while value is not target:
+        if not isinstance(value, Node) or value.op != "call_function" or not value.args:
+            return "its new value is not computed from the old one"
+        op = value.target
+        in_place = in_place_form(op) if isinstance(op, torch._ops.OpOverload) else None
+        if in_place is None and op not in _SCATTERS:
+            return f"{value.name} ({op}) has no in-place form"
+        base = value.args[0]
+        if not isinstance(base, Node) or not _same_values(value, target) or not _same_values(base, target):
+            return f"shape or dtype of {value.name} differ from the input's"
+        chain.append(_Link(value, in_place))
+        value = base
+    return chain[::-1] or "the input is copied to itself"
+
+
+def _obstacle(target: Node, chain: list[_Link], copy: Node, aliases: Aliases) -> str | None:
     old = target
-    for node in chain:
-        for alias in _views_of(old):
-            for user in alias.users:
-                if user is copy and alias is target:
-                    continue
-                if user is node:
-                    # Only as the value that is replaced, not also as another argument.
-                    if alias is not old or _among(alias, (node.args[1:], node.kwargs)):
-                        return False
-                elif order[user] > order[node]:
-                    return False
+    for link in chain:
+        node = link.node
+        for user in aliases.users(old):
+            if user in (copy, node):
+                continue
+            if aliases.position(user) > aliases.position(node):
+                return f"{user.name} takes the old value after {node.name}"
+        others: list[Node] = []
+        torch.fx.node.map_arg((node.args[1:], node.kwargs), others.append)
+        for other in others:
+            if aliases.roots(other) & aliases.roots(old):
+                return f"{other.name}, another argument of {node.name}, may share the input's memory"
         old = node
-    # An output must be memory of its own, not the input.
-    return not any(user.op == "output" for node in chain for alias in _views_of(node) for user in alias.users)
+    for link in chain:
+        # An output must be memory of its own, not the input.
+        if any(user.op == "output" for user in aliases.users(link.node)):
+            return f"{link.node.name} is an output, which needs memory of its own"
+    return None
 
 
-def _among(node: Node, arguments: Any) -> bool:
-    found: list[Node] = []
-    torch.fx.node.map_arg(arguments, found.append)
-    return node in found
+def _write_in_place(gm: GraphModule, target: Node, link: _Link) -> None:
+    node = link.node
+    if link.in_place is not None:
+        node.target = link.in_place
+        node.args = (target, *node.args[1:])
+        if not same_form(node, target):
+            # A new value may have had other strides.
+            node.meta["val"] = target.meta["val"]
+    else:
+        _copy_into_part(gm, target, node)
+    node.replace_all_uses_with(target, delete_user_cb=lambda user: user is not node)
+    if link.in_place is None:
+        gm.graph.erase_node(node)
 
 
-def _views_of(node: Node) -> list[Node]:
-    found = [node]
-    for alias in found:
-        for user in alias.users:
-            op = user.target
-            makes_view = isinstance(op, torch._ops.OpOverload) and (op.is_view or op._schema.name in _HIDDEN_VIEWS)
-            takes_item = getattr(user.target, "__name__", "") == "getitem"
-            if (makes_view or takes_item) and user.args and user.args[0] is alias:
-                found.append(user)
-    return found
+def _copy_into_part(gm: GraphModule, target: Node, node: Node) -> None:
+    with gm.graph.inserting_before(node):
+        part = gm.graph.call_function(_SCATTERS[node.target], (target, *node.args[2:]), dict(node.kwargs))
+        written = gm.graph.call_function(_aten.copy_.default, (part, node.args[1]))
+    part.meta = {**node.meta, "val": _value_of(part)}
+    written.meta = dict(part.meta)
 
 
-def _in_place_form(node: Node) -> torch._ops.OpOverload | None:
-    """The in-place operator with the same arguments, or None."""
-    op = node.target
-    if not isinstance(op, torch._ops.OpOverload) or op._schema.is_mutable or op.is_view or op.namespace != "aten":
-        return None
-    packet = getattr(torch.ops.aten, f"{op.overloadpacket.__name__}_", None)
-    overload = getattr(packet, op._overloadname, None) if packet is not None else None
-    if overload is None:
-        return None
-    same = [(a.name, str(a.type)) for a in overload._schema.arguments] == [
-        (a.name, str(a.type)) for a in op._schema.arguments
-    ]
-    mutated = [a.alias_info is not None and a.alias_info.is_write for a in overload._schema.arguments]
-    return overload if same and mutated[0] and not any(mutated[1:]) else None
+def _value_of(node: Node) -> Any:
+    """What a view gives, from the fake values of its arguments."""
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
+    return node.target(*args, **kwargs)  # type: ignore[operator]
 
 
-def _same_layout(node: Node, target: Node) -> bool:
+def _same_values(node: Node, target: Node) -> bool:
     ours, theirs = node.meta.get("val"), target.meta.get("val")
     return (
         isinstance(ours, torch.Tensor)
         and isinstance(theirs, torch.Tensor)
         and ours.dtype == theirs.dtype
         and ours.shape == theirs.shape
-        and isinstance(node.args[0], Node)
-        and isinstance(node.args[0].meta.get("val"), torch.Tensor)
-        and node.args[0].meta["val"].dtype == theirs.dtype
-        and node.args[0].meta["val"].shape == theirs.shape
     )

@@ -2,23 +2,122 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from torch.fx import GraphModule
+from torch.fx import Graph, GraphModule
 
+from airgraph.errors import PassError
 from airgraph.options import Options
+from airgraph.passes.inplace import reinplace_intermediates
 from airgraph.passes.input_inplace import reinplace_mutated_inputs
 
-__all__ = ["PASSES", "run_passes"]
+__all__ = ["PASSES", "Pass", "run_passes"]
 
-# (name of the option that switches it, pass). A pass changes the graph in place and returns how often.
-PASSES: tuple[tuple[str, Callable[[GraphModule], int]], ...] = (("input_inplace_pass", reinplace_mutated_inputs),)
+log = logging.getLogger(__name__)
 
 
-def run_passes(gm: GraphModule, options: Options) -> dict[str, int]:
-    """Run the passes that the options switch on; returns the number of changes by name."""
-    changes = {name: run(gm) for name, run in PASSES if getattr(options, name)}
-    if any(changes.values()):
-        gm.graph.lint()
-        gm.recompile()
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A rewrite of the graph. name: of the option that switches it. run: changes the graph in place, returns how often.
+
+    reinplaces: it lets operators write memory that others read, which is right only in the order of one stream.
+    custom: it is the user's.
+    """
+
+    name: str
+    run: Callable[[GraphModule], int]
+    reinplaces: bool = False
+    custom: bool = False
+
+
+PASSES: tuple[Pass, ...] = (
+    Pass("input_inplace_pass", reinplace_mutated_inputs, reinplaces=True),
+    Pass("inplace_pass", reinplace_intermediates, reinplaces=True),
+)
+
+
+def run_passes(
+    gm: GraphModule,
+    options: Options,
+    *,
+    example_inputs: Sequence[Any] = (),
+    on_change: Callable[[str, GraphModule], None] = lambda name, gm: None,
+) -> dict[str, int]:
+    """Run the passes that the options switch on; returns the number of changes by name, of those that ran.
+
+    A pass works on a copy of the graph, which takes the graph's place only if it is sound afterwards. on_change: called
+    with the name of each pass that changed the graph, and the graph. A built-in pass that fails is left out, with one
+    warning. Raises PassError for a pass of the user's that fails or leaves an unsound graph; the graph is then as it
+    was before that pass.
+    """
+    changes: dict[str, int] = {}
+    streams = _streams(gm)
+    for each in _chosen(options, example_inputs):
+        if each.reinplaces and streams > 1:
+            log.info("%s is skipped: on %d streams reads and writes have no common order", each.name, streams)
+            continue
+        try:
+            changes[each.name] = _run(each, gm)
+        except PassError as error:
+            if each.custom:
+                raise
+            warnings.warn(f"airgraph: {error} It is left out; please report it.", stacklevel=2)
+            continue
+        if changes[each.name]:
+            on_change(each.name, gm)
     return changes
+
+
+def _chosen(options: Options, example_inputs: Sequence[Any]) -> Iterator[Pass]:
+    pre, post = options.post_grad_custom_pre_pass, options.post_grad_custom_post_pass
+    if pre is not None:
+        yield _of_user("post_grad_custom_pre_pass", pre, options, example_inputs)
+    for each in PASSES:
+        if getattr(options, each.name):
+            yield each
+    if post is not None:
+        yield _of_user("post_grad_custom_post_pass", post, options, example_inputs)
+
+
+def _of_user(name: str, run: Callable[..., None], options: Options, example_inputs: Sequence[Any]) -> Pass:
+    def changes(gm: GraphModule) -> int:
+        before = str(gm.graph)
+        run(gm, example_inputs, options)
+        return int(str(gm.graph) != before)
+
+    return Pass(name, changes, custom=True)
+
+
+def _run(each: Pass, gm: GraphModule) -> int:
+    before = gm.graph
+    _set_graph(gm, copy.deepcopy(before))
+    try:
+        changed = each.run(gm)
+        if changed:
+            gm.graph.lint()
+    except Exception as error:
+        # Whatever a pass raises, the graph of before is whole.
+        _set_graph(gm, before)
+        who = getattr(error, "node", "")
+        raise PassError(f"pass {each.name!r} failed{f' at {who}' if who else ''}: {error}.") from error
+    if changed:
+        gm.recompile()
+    else:
+        _set_graph(gm, before)
+    return changed
+
+
+def _set_graph(gm: GraphModule, graph: Graph) -> None:
+    """As `gm.graph = graph`, without generating code for a graph that may not stay."""
+    gm._graph = graph
+    graph.owning_module = gm
+
+
+def _streams(gm: GraphModule) -> int:
+    """How many streams the graph's nodes are on."""
+    return len({node.meta.get("stream") for node in gm.graph.nodes if node.op == "call_function"})

@@ -13,7 +13,7 @@ from airgraph.errors import InternalError, UnsupportedGraph
 from airgraph.memory.plan import Lifetime, Plan, assign_offsets
 from airgraph.memory.pool import Lease
 from airgraph.runtime.cpu.engine import engine
-from airgraph.runtime.cpu.out_variants import out_overload
+from airgraph.runtime.cpu.out_variants import elementwise_functional, out_overload
 from airgraph.runtime.cpu.tape import BufferKind, Call, Recording, TensorRef
 
 __all__ = ["ArenaPlan", "Assembled", "assemble", "plan_arena"]
@@ -109,18 +109,23 @@ def _append(tape: Any, call: Call, data: list[torch.Tensor], needed: list[bool])
             return type(value)(resolve(item) for item in value)
         return value
 
-    schema = call.op._schema
-    use_out = call.outs and not call.redispatch and not schema.is_mutable and len(call.outs) == len(schema.returns)
+    op, outs, fresh = call.op, call.outs, call.fresh
+    elementwise = None if call.redispatch else elementwise_functional(op)
+    if elementwise is not None and isinstance(call.args[0], TensorRef):
+        # Served as its functional form that writes where its first argument lies: the fast kernels are those.
+        op, outs, fresh, needed = elementwise, (call.args[0],), (True,), [True]
+    schema = op._schema
+    use_out = outs and not call.redispatch and not schema.is_mutable and len(outs) == len(schema.returns)
     try:
         return tape.append(
             schema.name,
             schema.overload_name,
             resolve(call.args),
             {name: resolve(value) for name, value in call.kwargs.items()},
-            [_view(data, ref) for ref in call.outs],
-            list(call.fresh),
+            [_view(data, ref) for ref in outs],
+            list(fresh),
             needed,
-            out_overload(call.op) if use_out else None,
+            out_overload(op) if use_out else None,
             call.redispatch,
         )
     except RuntimeError as error:

@@ -6,7 +6,7 @@ import functools
 
 import torch
 
-__all__ = ["functional_overload", "out_overload"]
+__all__ = ["elementwise_functional", "functional_overload", "out_overload"]
 
 
 @functools.cache
@@ -45,3 +45,18 @@ def functional_overload(op: torch._ops.OpOverload) -> torch._ops.OpOverload | No
         if plain == inputs and optional and not candidate._schema.is_mutable:
             return candidate
     return None
+
+
+@functools.cache
+def elementwise_functional(op: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
+    """The functional form of an in-place operator that works element by element, so that `out` may be the input."""
+    name = op.overloadpacket.__name__
+    if op.namespace != "aten" or not name.endswith("_") or name.endswith("__"):
+        return None
+    functional = getattr(getattr(torch.ops.aten, name[:-1], None), op._overloadname, None)
+    if functional is None or torch.Tag.pointwise not in functional.tags or functional._schema.is_mutable:
+        return None
+    same = [(a.name, str(a.type)) for a in functional._schema.arguments] == [
+        (a.name, str(a.type)) for a in op._schema.arguments
+    ]
+    return functional if same and out_overload(functional) is not None else None

@@ -1,0 +1,53 @@
+"""Let operators write their results where an intermediate lay that nobody needs any more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from airgraph.passes.aliases import Aliases
+from airgraph.passes.in_place_forms import fits_in_place, in_place_form
+
+__all__ = ["reinplace_intermediates"]
+
+
+def reinplace_intermediates(gm: GraphModule) -> int:
+    """Replace `op(x, ...)` by `op_(x, ...)` where x is an intermediate that is dead afterwards.
+
+    All that shares memory with x must be dead, x must have the result's shape, strides and dtype, and none of the other
+    arguments may share memory with it, unless the operator works element by element and is given x itself. Inputs and
+    constants are never written. Returns the number of operators replaced.
+    """
+    aliases = Aliases(gm.graph)
+    changed = 0
+    for node in gm.graph.nodes:
+        if node.op != "call_function" or not fits_in_place(node) or why_not_in_place(node, aliases):
+            continue
+        node.target = in_place_form(node.target)
+        aliases.join(node, node.args[0])
+        changed += 1
+    return changed
+
+
+def why_not_in_place(node: Node, aliases: Aliases) -> str | None:
+    """What stands in the way of writing a node's result into its first argument; None if nothing does."""
+    base = node.args[0]
+    assert isinstance(base, Node)
+    if any(root.op != "call_function" for root in aliases.roots(base)):
+        return "the memory is an input's or a constant's"
+    later = aliases.used_after(base, node)
+    if later is not None:
+        return f"{later.name} takes the old value afterwards"
+    others: list[Node] = []
+    torch.fx.node.map_arg((node.args[1:], node.kwargs), others.append)
+    overlapping = [other for other in others if aliases.roots(other) & aliases.roots(base)]
+    if overlapping and not (_elementwise(node) and all(other is base for other in overlapping)):
+        return f"{overlapping[0].name}, another argument, may share its memory"
+    return None
+
+
+def _elementwise(node: Node) -> bool:
+    tags: Any = getattr(node.target, "tags", ())
+    return torch.Tag.pointwise in tags
