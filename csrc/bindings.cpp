@@ -138,6 +138,12 @@ void def_inputs(py::class_<AnyLaunch>& launch) {
            [](AnyLaunch& self, size_t index, at::Tensor buffer, const at::Tensor& like) {
              self.inputs.add(CopiedInput{index, std::move(buffer), like.device()});
            })
+      .def("add_kept_input",
+           [](AnyLaunch& self, size_t index, at::Tensor theirs) {
+             const auto device = theirs.device();
+             const auto* address = theirs.const_data_ptr();
+             self.inputs.add(CopiedInput{index, std::move(theirs), device, address});
+           })
       .def("add_formed_input",
            [](AnyLaunch& self, size_t index, const at::Tensor& like) {
              self.inputs.add(FormedInput{index, like.sizes().vec(), like.strides().vec(), like.scalar_type(), like.device()});
@@ -162,21 +168,22 @@ py::object run(Launch& launch, const py::list& list) {
 
 // A launch with the graph's own `replay`, called as Python calls it.
 struct BoundLaunch : DeviceLaunch {
-  BoundLaunch(py::object call, bool preserve, std::shared_ptr<DeviceNeighbours> neighbours)
-      : DeviceLaunch(preserve, std::move(neighbours)), replay(std::move(call)) {}
+  BoundLaunch(py::object call, const std::string& device, LiveOutputs policy,
+              std::shared_ptr<DeviceNeighbours> neighbours)
+      : DeviceLaunch(c10::Device(device), policy, std::move(neighbours)), replay(std::move(call)) {}
   py::object replay;
 };
 
 py::object run_bound(BoundLaunch& launch, const py::list& list) {
   const Arguments args{list.ptr()};
-  if (auto problem = problem_with(launch.inputs, args); !problem.is_none()) {
-    return problem;
-  }
   if (launch.lost_outputs()) {
     return py::make_tuple("lost", 0);
   }
-  launch.inputs.bump_versions(args);
   launch.prepare();
+  if (auto problem = problem_with(launch.inputs, args); !problem.is_none()) {
+    return problem;
+  }
+  launch.inputs.bump_versions(args);
   launch.copy_inputs(args);
   launch.replay();
   auto made = launch.outputs();
@@ -239,10 +246,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       });
   def_inputs(launch);
 
-  py::class_<DeviceNeighbours, std::shared_ptr<DeviceNeighbours>>(m, "DeviceNeighbours").def(py::init<>());
+  py::class_<DeviceNeighbours, std::shared_ptr<DeviceNeighbours>>(m, "DeviceNeighbours")
+      .def(py::init<>())
+      .def("give_away_held", &DeviceNeighbours::give_away_held);
 
   py::class_<BoundLaunch> device_launch(m, "DeviceLaunch");
-  device_launch.def(py::init<py::object, bool, std::shared_ptr<DeviceNeighbours>>())
+  device_launch.def(py::init<py::object, std::string, LiveOutputs, std::shared_ptr<DeviceNeighbours>>())
       .def("add_output", &BoundLaunch::add_output)
       .def("held_outputs", &BoundLaunch::held_outputs)
       .def("close", &BoundLaunch::close)

@@ -62,32 +62,34 @@ DeviceLaunch::~DeviceLaunch() {
   }
 }
 
+void DeviceNeighbours::give_away_held() {
+  if (last != nullptr) {
+    for (const size_t slot : last->own_held_outputs()) {
+      last->give_away(slot);
+    }
+  }
+}
+
 void DeviceLaunch::close() {
   if (neighbours_->last == this) {
-    for (const size_t slot : own_held_outputs()) {
-      give_away(slot);
-    }
+    neighbours_->give_away_held();
     neighbours_->last = nullptr;
   }
 }
 
 void DeviceLaunch::add_output(const at::Tensor& slot) {
-  const auto* original = slot.storage().unsafeGetStorageImpl();
-  const auto known = std::find_if(storages_.begin(), storages_.end(),
-                                  [&](const Shared& shared) { return shared.original == original; });
-  auto ours = share(slot);
+  auto* storage = slot.storage().unsafeGetStorageImpl();
+  const auto known = std::find_if(storages_.begin(), storages_.end(), [&](const Shared& shared) {
+    return slots_[shared.slot].storage().unsafeGetStorageImpl() == storage;
+  });
   if (known == storages_.end()) {
-    const auto storage = empty_like_storage_of(slot).storage();
-    auto* impl = storage.unsafeGetStorageImpl();
-    impl->set_data_ptr_noswap(at::DataPtr(const_cast<void*>(original->data()), slot.device()));
-    impl->set_nbytes(original->nbytes());
-    ours.unsafeGetTensorImpl()->set_storage_keep_dtype(storage);
-    storages_.push_back({original, slots_.size(), 1, original->data(), original->nbytes()});
+    storages_.push_back({slots_.size(), 1, storage->data(), storage->nbytes()});
+    // What owned the memory is dropped, which gives it back to the pool.
+    storage->set_data_ptr_noswap(at::DataPtr(storage->mutable_data(), slot.device()));
   } else {
     ++known->count;
-    ours.unsafeGetTensorImpl()->set_storage_keep_dtype(slots_[known->slot].storage());
   }
-  slots_.push_back(std::move(ours));
+  slots_.push_back(share(slot));
 }
 
 void DeviceLaunch::fill(const at::Tensor& target, const at::Tensor& number) {
@@ -164,9 +166,8 @@ void DeviceLaunch::prepare() {
   auto& pool = *neighbours_;
   std::optional<c10::Stream> before;
   std::optional<c10::Stream> current;
-  if (!slots_.empty() && !slots_[0].is_cpu()) {
-    const auto device = slots_[0].device();
-    current = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  if (device_.type() != c10::kCPU && device_.type() != c10::kMeta) {
+    current = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
     before = std::exchange(pool.stream, current);
   }
   const bool switched = before && *before != *current;
@@ -178,7 +179,10 @@ void DeviceLaunch::prepare() {
   pool.unseen_readers = pool.unseen_readers || (pool.thread && *pool.thread != thread);
   pool.thread = thread;
   auto* last = std::exchange(pool.last, this);
-  const auto held = last != nullptr && last->preserve_ ? last->own_held_outputs() : std::vector<size_t>();
+  // A graph's own replay writes over its outputs as its policy says; another's must not, unless that is "overwrite".
+  const bool gives = last != nullptr && (last->policy_ == LiveOutputs::preserve ||
+                                         (last != this && last->policy_ != LiveOutputs::overwrite));
+  const auto held = gives ? last->own_held_outputs() : std::vector<size_t>();
   for (const size_t slot : held) {
     last->give_away(slot);
   }
@@ -189,7 +193,7 @@ void DeviceLaunch::prepare() {
 }
 
 void DeviceLaunch::settle() {
-  if (preserve_ && neighbours_->unseen_readers) {
+  if (policy_ == LiveOutputs::preserve && neighbours_->unseen_readers) {
     for (const size_t slot : own_held_outputs()) {
       give_away(slot);
     }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "inputs.h"
+#include "live_outputs.h"
 
 namespace airgraph {
 
@@ -19,6 +20,9 @@ class DeviceLaunch;
 // What the graphs of one pool know of one another. The pool's memory is theirs in turn: the outputs of one lie where
 // the next may write. Guarded by the GIL.
 struct DeviceNeighbours {
+  // Makes all outputs that callers hold independent of the pool, whatever the policy.
+  void give_away_held();
+
   DeviceLaunch* last = nullptr;  // replayed last, so it may have outputs with the caller
   std::optional<c10::Stream> stream;  // of the last replay
   std::optional<std::thread::id> thread;
@@ -28,17 +32,16 @@ struct DeviceNeighbours {
 
 class DeviceLaunch {
  public:
-  // preserve: whether outputs that the caller holds are given away before a replay overwrites them.
-  DeviceLaunch(bool preserve, std::shared_ptr<DeviceNeighbours> neighbours)
-      : preserve_(preserve), neighbours_(std::move(neighbours)) {}
+  DeviceLaunch(c10::Device device, LiveOutputs policy, std::shared_ptr<DeviceNeighbours> neighbours)
+      : device_(device), policy_(policy), neighbours_(std::move(neighbours)) {}
   DeviceLaunch(const DeviceLaunch&) = delete;
   DeviceLaunch& operator=(const DeviceLaunch&) = delete;
   ~DeviceLaunch();
 
   Inputs inputs;
 
-  // `slot` is what the graph writes; outputs handed out have storages of ours over its memory, which goes back to the
-  // pool: the next capture may use it too.
+  // `slot` is what the graph writes; outputs handed out share its storage. Its memory goes back to the pool: the next
+  // capture may use it too.
   void add_output(const at::Tensor& slot);
 
   // Makes outputs that the caller holds independent of the pool, whatever the policy.
@@ -56,7 +59,7 @@ class DeviceLaunch {
         fill(input.buffer, arg);
       } else if (arg.const_data_ptr() != input.buffer.const_data_ptr()) {
         targets.push_back(input.buffer);
-        sources.push_back(arg);
+        sources.push_back(inputs.source(input, arg));
       }
     }
     copy(targets, sources);
@@ -75,8 +78,9 @@ class DeviceLaunch {
   // Whether the caller resized or freed the memory of an output, which the graph would write all the same.
   bool lost_outputs() const;
 
-  // Before a replay. The work of the pool's last call, on whatever stream, comes before what the current stream does
-  // from now on: buffers, pool and outputs are the same. Outputs that the caller holds are given away.
+  // Before the arguments are looked at. The work of the pool's last call, on whatever stream, comes before what the
+  // current stream does from now on: buffers, pool and outputs are the same. Outputs that callers hold are given away,
+  // by the policy of the graph that made them; an argument may be one of them.
   void prepare();
 
   // After a replay, with the outputs handed out. Once graphs of the pool were called on several streams or from several
@@ -95,8 +99,7 @@ class DeviceLaunch {
   static void copy(std::vector<at::Tensor>& targets, std::vector<at::Tensor>& sources);
 
   struct Shared {
-    const void* original;  // the storage that the capture made
-    size_t slot;           // the first over this storage
+    size_t slot;   // the first over this storage
     size_t count;  // how many slots are
     const void* memory;
     size_t nbytes;
@@ -104,7 +107,10 @@ class DeviceLaunch {
 
   std::vector<at::Tensor> slots_;
   std::vector<Shared> storages_;
-  bool preserve_;
+  friend struct DeviceNeighbours;
+
+  c10::Device device_;
+  LiveOutputs policy_;
   std::shared_ptr<DeviceNeighbours> neighbours_;
 };
 

@@ -19,6 +19,8 @@ struct CopiedInput {
   size_t index;
   at::Tensor buffer;
   at::Device device;
+  // Where the buffer was, if it is the user's own tensor; else null.
+  const void* kept_at = nullptr;
 };
 
 // A user's tensor that is used in place: unlike a parameter's, its form may change from call to call.
@@ -34,14 +36,22 @@ struct FormedInput {
 class Inputs {
  public:
   void add(FixedInput input) { fixed_.push_back(input); }
-  void add(CopiedInput input) { copied_.push_back(std::move(input)); }
+  void add(CopiedInput input) {
+    copies_into_kept_ = copies_into_kept_ || input.kept_at != nullptr;
+    copied_.push_back(std::move(input));
+  }
   void add(FormedInput input) { formed_.push_back(std::move(input)); }
 
-  // The index of the first fixed input that is not where it was captured.
+  // The index of the first input used in place that is not where it was captured.
   template <class Arguments>
   std::optional<size_t> moved(const Arguments& at) const {
     for (const auto& input : fixed_) {
       if (at(input.index).const_data_ptr() != input.address) {
+        return input.index;
+      }
+    }
+    for (const auto& input : copied_) {
+      if (input.kept_at != nullptr && input.buffer.const_data_ptr() != input.kept_at) {
         return input.index;
       }
     }
@@ -71,6 +81,22 @@ class Inputs {
 
   const std::vector<CopiedInput>& copied() const { return copied_; }
 
+  // Whether a buffer is a tensor of the user's.
+  bool copies_into_kept() const { return copies_into_kept_; }
+
+  // What to copy into a buffer: the argument, or a copy of it where it lies in a tensor of the user's that another
+  // argument is copied into.
+  at::Tensor source(const CopiedInput& into, const at::Tensor& arg) const {
+    if (into.kept_at != nullptr) {
+      for (const auto& other : copied_) {
+        if (other.index != into.index && other.kept_at != nullptr && other.buffer.is_alias_of(arg)) {
+          return arg.clone();
+        }
+      }
+    }
+    return arg;
+  }
+
   // The graph writes argument `index`.
   void add_written(size_t index) { written_.push_back(index); }
 
@@ -89,6 +115,7 @@ class Inputs {
   std::vector<FixedInput> fixed_;
   std::vector<CopiedInput> copied_;
   std::vector<FormedInput> formed_;
+  bool copies_into_kept_ = false;
 };
 
 }  // namespace airgraph

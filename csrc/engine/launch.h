@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "inputs.h"
+#include "live_outputs.h"
 #include "tape.h"
 
 namespace airgraph {
@@ -20,9 +21,6 @@ struct OwnedOutput {
   bool conj;
   bool neg;
 };
-
-// What a replay does with an output that the caller still holds.
-enum class LiveOutputs { preserve, warn, error, overwrite };
 
 class Launch;
 
@@ -57,9 +55,7 @@ class Launch {
   template <class Arguments>
   std::vector<at::Tensor> run(const Arguments& at) {
     renew_outputs();
-    for (const auto& input : inputs.copied()) {
-      copy_input(input.buffer, at(input.index));
-    }
+    copy_inputs(at);
     tape_->replay();
     return outputs();
   }
@@ -76,6 +72,24 @@ class Launch {
   size_t output_nbytes() const;
 
  private:
+  template <class Arguments>
+  void copy_inputs(const Arguments& at) {
+    if (!inputs.copies_into_kept()) {
+      for (const auto& input : inputs.copied()) {
+        copy_input(input.buffer, at(input.index));
+      }
+      return;
+    }
+    // All sources before the first copy: the user may have swapped the tensors.
+    std::vector<at::Tensor> sources;
+    for (const auto& input : inputs.copied()) {
+      sources.push_back(inputs.source(input, at(input.index)));
+    }
+    for (size_t i = 0; i < sources.size(); ++i) {
+      copy_input(inputs.copied()[i].buffer, sources[i]);
+    }
+  }
+
   void renew_outputs();
   static void copy_input(const at::Tensor& buffer, const at::Tensor& arg);
   std::vector<at::Tensor> outputs() const;

@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 
 from airgraph.capture.callable import GraphedCallable
 from airgraph.capture.ledger import GraphRecord, ledger
-from airgraph.errors import OptionError, UnsupportedGraph
+from airgraph.errors import AirgraphError, OptionError, PassError, UnsupportedGraph
 from airgraph.options import Options
 from airgraph.passes.pipeline import run_passes
 from airgraph.program import lowering
@@ -46,10 +46,14 @@ def airgraph(
     mode: str | None = None,
     options: Mapping[str, Any] | Options | None = None,
 ) -> Callable[..., Any]:
-    """The backend registered with torch as "airgraph". Raises OptionError."""
-    if mode is not None:
-        raise OptionError(f"mode={mode!r}: airgraph has no modes. Use options={{...}}; see airgraph.Options.")
-    return _compile(gm, example_inputs, Options.parse(options))
+    """The backend registered with torch as "airgraph". The first call raises OptionError."""
+    try:
+        if mode is not None:
+            raise OptionError(f"mode={mode!r}: airgraph has no modes. Use options={{...}}; see airgraph.Options.")
+        parsed = Options.parse(options)
+    except OptionError as error:
+        return _raising(error)
+    return _compile(gm, example_inputs, parsed)
 
 
 def _compile(gm: GraphModule, example_inputs: Sequence[Any], options: Options) -> Callable[..., Any]:
@@ -74,9 +78,23 @@ def _compile(gm: GraphModule, example_inputs: Sequence[Any], options: Options) -
         reason = "gradients are needed, and training graphs are not captured yet"
         return _uncaptured(lowered, ledger.next_name(), reason, warn=next(_training_warned) == 0)
 
-    lowered = lowering.lower(gm, example_inputs, compile_inference=compile_inference, compile_training=compile_training)
+    try:
+        lowered = lowering.lower(
+            gm, example_inputs, compile_inference=compile_inference, compile_training=compile_training
+        )
+    except (OptionError, PassError) as error:
+        return _raising(error)
     # AOTAutograd's wrappers cost some microseconds a call.
     return direct[0].call if direct else lowered
+
+
+def _raising(error: AirgraphError) -> Callable[..., Any]:
+    """Raises at the call, so that the user meets the error itself: Dynamo wraps what is raised while it compiles."""
+
+    def refuse(*args: Any) -> Any:
+        raise error
+
+    return refuse
 
 
 def _uncaptured(gm: GraphModule, name: str, reason: str, *, warn: bool = True) -> Any:

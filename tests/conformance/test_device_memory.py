@@ -15,6 +15,7 @@ import airgraph
 from airgraph.capture.ledger import ledger
 from airgraph.errors import InputMoved, OptionError, ReplayError
 from airgraph.memory.pool import MemoryPool
+from airgraph.runtime.registry import runtime_for
 
 _MODES = [
     {"reuse_graph_pool_in_same_fx": reuse, "clone_input": clone, "clone_output": copies}
@@ -140,7 +141,7 @@ def test_a_pool_that_cannot_serve_is_refused(device: str) -> None:
     with pytest.raises(OptionError, match="is closed"):
         compiled(closed)
     other = MemoryPool(torch.device("meta"))
-    with pytest.raises(Exception, match=rf"runs on {device}.*got a pool of meta"):
+    with pytest.raises(OptionError, match=rf"runs on {device}.*got a pool of meta"):
         compiled(other)
     assert compiled(airgraph.graph_pool_handle(device)).tolist() == [2.0, 2.0]
 
@@ -327,12 +328,11 @@ def test_outputs_of_neighbours_are_preserved(device: str, pool: MemoryPool) -> N
 
 @torch.no_grad()
 def test_outputs_held_for_a_thousand_calls(device: str) -> None:
-    calls = 1000 if device == "cpu" else 300
     compiled = torch.compile(_two_heads, backend="airgraph", dynamic=True, fullgraph=True)
     choice = random.Random(5)
     inputs = {rows: torch.randn(rows, 11, device=device) for rows in range(2, 9)}
     held = []
-    for _ in range(calls):
+    for _ in range(1000):
         x = inputs[choice.randrange(2, 9)]
         outs = compiled(x)
         if choice.random() < 0.5:
@@ -535,3 +535,183 @@ def test_a_model_freed_while_its_graph_lives(device: str) -> None:
     del graphs
     gc.collect()
     torch.testing.assert_close(out, expected)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("clone_input", [True, False])
+def test_outputs_of_a_pool_that_its_graphs_use_in_place(device: str, pool: MemoryPool, clone_input: bool) -> None:
+    """As a cache that one graph makes and another writes, as a weight, and as an input."""
+    options = {"use_graph_pool": pool, "clone_input": clone_input, "capture_limit": 100}
+
+    class Decoder(nn.Module):
+        def __init__(self, cache: torch.Tensor, weight: torch.Tensor) -> None:
+            super().__init__()
+            self.register_buffer("cache", cache)
+            self.weight = nn.Parameter(weight, requires_grad=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = (x * self.weight).exp().log()
+            self.cache.add_(y)
+            return (self.cache * 2 + y).relu() + 1
+
+    def prefill(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return (x * 2).relu() + 1, x.abs() + 0.5
+
+    prompt = torch.linspace(-1, 1, 4096, device=device)
+    ours = Decoder(*torch.compile(prefill, backend="airgraph", options=options)(prompt))
+    theirs = Decoder(*prefill(prompt))
+    compiled = torch.compile(ours, backend="airgraph", options=options)
+    x, y = prompt, prompt
+    for _ in range(8):
+        x, y = compiled(x) * 0.1, theirs(y) * 0.1
+        torch.testing.assert_close(x, y)
+        torch.testing.assert_close(ours.cache, theirs.cache)
+    x, y = prompt, prompt
+    for _ in range(4):
+        x, y = compiled(x), theirs(y)
+        torch.testing.assert_close(x, y)
+
+
+@torch.no_grad()
+def test_user_tensors_that_were_swapped_are_copied_as_they_were(device: str, pool: MemoryPool) -> None:
+    options = {"clone_input": False, "on_input_move": "copy", "use_graph_pool": pool}
+    compiled = torch.compile(lambda a, b: a * 2 - b, backend="airgraph", options=options)
+    a, b = torch.full((3,), 1.0, device=device), torch.full((3,), 5.0, device=device)
+    assert compiled(a, b).tolist() == [-3.0] * 3
+    assert compiled(b, a).tolist() == [9.0] * 3
+    # A tensor of the pool that was kept, and is given away later.
+    made = torch.compile(lambda x: x + 1, backend="airgraph", options=options)
+    doubled = torch.compile(lambda x: x * 2, backend="airgraph", options=options)
+    for value in range(4):
+        out = made(torch.full((3,), float(value), device=device))
+        assert doubled(out).tolist() == [2.0 * value + 2] * 3
+    assert doubled(torch.full((3,), 9.0, device=device)).tolist() == [18.0] * 3
+    assert all(row["copied_nbytes"] > 0 for row in _report()["graphs"])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("policy", ["error", "warn", "preserve"])
+def test_a_neighbour_with_another_policy_loses_nothing(device: str, pool: MemoryPool, policy: str) -> None:
+    first = torch.compile(
+        lambda x: x + 0.5, backend="airgraph", options={"use_graph_pool": pool, "live_outputs": policy}
+    )
+    second = torch.compile(lambda x: x * 7, backend="airgraph", options={"use_graph_pool": pool})
+    x = torch.ones(100, device=device)
+    second(x)
+    held = first(x)
+    second(x)
+    assert held.tolist() == [1.5] * 100
+
+
+@torch.no_grad()
+def test_a_capture_takes_the_peak_and_not_the_sum(device: str) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        for i in range(20):
+            x = x * 1.01 + i
+        return x
+
+    x = torch.ones(1 << 20, device=device)
+    compiled = torch.compile(program, backend="airgraph", options={"inplace_pass": False})
+    torch.testing.assert_close(compiled(x), program(x))
+    # Two buffers at a time, the input's and the output; an allocator's segments are of 20 MiB.
+    assert _report()["pools"][0]["nbytes"] <= (16 << 20 if device == "cpu" else 28 << 20)
+
+
+@torch.no_grad()
+def test_input_buffers_that_were_replaced_are_counted_as_long_as_they_live(device: str) -> None:
+    compiled = torch.compile(lambda x: x.sum(-1), backend="airgraph", dynamic=True)
+    sizes = (1000, 3000, 9000)
+    for rows in sizes:
+        compiled(torch.ones(rows, 7, device=device))
+    largest, every = 9000 * 28, sum(sizes) * 28
+    assert _report()["pools"][0]["inputs_nbytes"] == (largest if device == "cpu" else every)
+
+
+@torch.no_grad()
+def test_the_old_capture_goes_before_the_new_one_is_made(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = runtime_for(device)
+    alive: list[int] = []
+    record = type(runtime).record
+
+    def watched(self: object, program: object, args: list, pool: MemoryPool, options: object) -> object:
+        gc.collect()
+        alive.append(pool.graphs)
+        return record(self, program, args, pool, options)
+
+    monkeypatch.setattr(type(runtime), "record", watched)
+    compiled = torch.compile(lambda x: x + 1, backend="airgraph", options={"clone_input": False})
+    forced = torch.compile(lambda x: x + 2, backend="airgraph", options={"force_recapture": True})
+    tensors = [torch.ones(3, device=device) for _ in range(3)]
+    for x in tensors:
+        compiled(x)
+        forced(x)
+    assert alive == [0] * 6
+
+
+@torch.no_grad()
+def test_graphs_without_outputs_are_in_order_on_several_streams(device: str, pool: MemoryPool) -> None:
+    if device == "cpu":
+        pytest.skip("work on the CPU runs in the calling thread")
+    module = getattr(torch, device)
+    options = {"use_graph_pool": pool}
+    store = torch.compile(lambda c, x: c.copy_((x * 2).exp().log()), backend="airgraph", options=options)
+    other = torch.compile(lambda x: (x * 3).exp().log() + 1, backend="airgraph", options=options)
+    streams = [module.Stream(), module.Stream()]
+    cache, x = torch.zeros(4096, device=device), torch.full((4096,), 0.5, device=device)
+    store(cache, x)
+    other(x)
+    module.synchronize()
+    for i in range(20):
+        value = torch.full((4096,), i / 20, device=device)
+        module.synchronize()
+        with module.stream(streams[0]):
+            store(cache, value)
+        with module.stream(streams[1]):
+            out = other(x) * 1.0
+        module.synchronize()
+        torch.testing.assert_close(cache, value * 2)
+        torch.testing.assert_close(out, x * 3 + 1)
+
+
+def test_a_warm_up_keeps_the_callers_mode(device: str) -> None:
+    compiled = torch.compile(lambda x: x * 2, backend="airgraph", dynamic=True)
+    for mode in (torch.no_grad, torch.inference_mode):
+        torch._dynamo.reset()
+        airgraph.reset()
+        with mode():
+            calls = [(torch.ones(n, device=device),) for n in (3, 5)]
+            assert airgraph.warmup(compiled, calls, progress=False).captured == 2
+            for (x,) in calls:
+                compiled(x)
+        assert _counters()["captures"] == 2
+
+
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore:airgraph")
+def test_a_warm_up_goes_on_past_what_cannot_be_captured(device: str) -> None:
+    if device != "cpu":
+        pytest.skip("the simulated runtime has no nonzero")
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        compiled = torch.compile(lambda x: torch.nonzero(x).sum() + 1, backend="airgraph", dynamic=True)
+        result = airgraph.warmup(compiled, [torch.ones(n) for n in (3, 5)], progress=False)
+        assert (result.captured, result.refused) == (0, 1)
+        assert compiled(torch.ones(4)).item() == 7
+
+
+def test_a_warm_up_shows_its_progress(device: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with torch.no_grad():
+        compiled = torch.compile(lambda x: x * 2, backend="airgraph", dynamic=True)
+        airgraph.warmup(compiled, [torch.ones(n, device=device) for n in (3, 5)])
+    shown = capsys.readouterr()
+    assert "capturing" in shown.err and shown.out == ""
+
+
+@torch.no_grad()
+def test_graphs_that_are_gone_are_reported_as_dropped(device: str) -> None:
+    compiled = torch.compile(lambda x: x * 2, backend="airgraph")
+    compiled(torch.ones(3, device=device))
+    del compiled
+    torch._dynamo.reset()
+    gc.collect()
+    report = _report()
+    assert [row["state"] for row in report["graphs"]] == ["dropped"] and report["pools"] == []

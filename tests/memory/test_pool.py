@@ -87,8 +87,11 @@ def test_an_input_buffer_grows_and_its_followers_move() -> None:
     small = buffers.block(1, 100, first)
     assert buffers.nbytes == (0, 100) and first.address == small.data_ptr()
     large = buffers.block(1, 1000, second)
-    assert buffers.nbytes == (0, 1000)
+    # Counted while somebody keeps it.
+    assert buffers.nbytes == (0, 1100) and buffers.block_nbytes == (0, 1000)
     assert first.address == second.address == large.data_ptr() != small.data_ptr()
+    del small
+    assert buffers.nbytes == (0, 1000)
     assert buffers.block(1, 10) is large
     buffers.clear()
     assert buffers.nbytes == ()
@@ -129,6 +132,26 @@ def test_a_turn_is_one_threads_at_a_time_and_never_nested() -> None:
             pass
     with turn.taken("three"):
         pass
+
+
+def test_a_wait_that_would_never_end_raises() -> None:
+    turns, both, outcomes = (Turn(), Turn()), threading.Barrier(2), []
+
+    def work(first: Turn, second: Turn) -> None:
+        with first.taken("outer"):
+            both.wait()
+            try:
+                with second.taken("inner"):
+                    outcomes.append("ran")
+            except ReplayError as error:
+                outcomes.append(str(error))
+
+    threads = [threading.Thread(target=work, args=pair) for pair in (turns, turns[::-1])]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert sorted(outcomes)[1] == "ran" and "inner would wait for ever" in sorted(outcomes)[0]
 
 
 def _resident_nbytes() -> int:

@@ -32,7 +32,7 @@ with torch.no_grad():
     taken = sum(p["nbytes"] for p in airgraph.explain().to_dict()["pools"])
     del x
     held = resident()
-    assert taken > 150 << 20, taken
+    assert taken > 100 << 20, taken
     assert held - before > 0.9 * taken, (before, held, taken)
     airgraph.reset()
     after = resident()
@@ -41,7 +41,7 @@ with torch.no_grad():
     assert torch.equal(explicit(torch.ones(2, 3)), torch.full((2,), 9.0))
     # Without a reset, with the last graph and handle.
     explicit(torch.randn(8000, 1000))
-    assert resident() - before > 60 << 20
+    assert resident() - before > 50 << 20
     del explicit, run
     torch._dynamo.reset()
     del pool

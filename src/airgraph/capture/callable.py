@@ -15,7 +15,7 @@ import torch
 from airgraph.capture.key import GraphKey
 from airgraph.capture.ledger import GraphRecord, ledger
 from airgraph.capture.pools import pool_for
-from airgraph.capture.warmup import warming_threads
+from airgraph.capture.warmup import CannotGoOn, warming_threads
 from airgraph.errors import InputMoved, OptionError, ReplayError, UnsupportedGraph
 from airgraph.memory.pool import MemoryPool
 from airgraph.memory.turn import Turn
@@ -89,20 +89,23 @@ class GraphedCallable:
         turn = self._turn
         if turn.owner == me:
             raise turn.refusal(self._program.name)
-        with turn.lock:
-            turn.owner = me
-            try:
-                graph = self._single
-                if graph is not None and self._hands_out and not warming_threads:
-                    # The usual call, without a detour.
-                    outputs = graph.device_graph.run(args)
-                    if outputs.__class__ is list:
-                        graph.record.replays += 1
-                        return outputs
-                return self._call(args)
-            finally:
-                turn.owner = None
-                args.clear()
+        if not turn.lock.acquire(blocking=False):
+            turn.wait(me, self._program.name)
+        turn.owner = me
+        try:
+            graph = self._single
+            if graph is not None and self._hands_out and not warming_threads:
+                # The usual call, without a detour.
+                outputs = graph.device_graph.run(args)
+                if outputs.__class__ is list:
+                    graph.record.replays += 1
+                    return outputs
+            del graph
+            return self._call(args)
+        finally:
+            turn.owner = None
+            turn.lock.release()
+            args.clear()
 
     def call(self, *args: Any) -> list[Any]:
         """The same with the arguments one by one."""
@@ -138,15 +141,19 @@ class GraphedCallable:
                 return self._placeholders(args) if warming else self._eager(args)
             graph = self._graphs.get(key)
         if graph is None or (self._options.force_recapture and not warming):
-            graph = self._capture(args, "new key" if graph is None else "force_recapture is set")
+            reason = "new key" if graph is None else "force_recapture is set"
+            # Not held here while it is captured anew.
+            graph = None
+            graph = self._capture(args, reason)
         if warming:
             return self._placeholders(args) if graph is None else graph.device_graph.blank(args)
-        outputs: list[Any] | InputProblem = ("", 0)
         while graph is not None:
             outputs = self._replay(graph, args)
             if not isinstance(outputs, tuple):
                 return outputs
-            graph = self._follow_move(graph, outputs, args)
+            reason = self._why_captured_anew(graph, outputs, args)
+            graph = None
+            graph = self._capture(args, reason)
         return self._eager(args)
 
     def _replay(self, graph: CapturedGraph, args: list[Any]) -> list[Any] | InputProblem:
@@ -219,13 +226,13 @@ class GraphedCallable:
             streams=device_graph.streams,
             pool=pool.id,
             arena_nbytes=device_graph.footprint.nbytes,
-            copied_nbytes=sum(device_graph.footprint.inputs_nbytes),
+            copied_nbytes=self._copied_nbytes(args),
             capture_ms=elapsed_ms,
             device_graph=weakref.ref(device_graph),
             inputs=tuple((plan.source, plan.role.value, _nbytes(args[plan.index])) for plan in self._program.inputs),
         )
         ledger.add(record)
-        ledger.pools.add(pool)
+        ledger.add_pool(pool)
         graph = CapturedGraph(key, device_graph, record, pool)
         self._graphs[key] = graph
         if not self._scalars and not self._options.force_recapture:
@@ -240,18 +247,19 @@ class GraphedCallable:
         )
         return graph
 
-    def _follow_move(self, graph: CapturedGraph, problem: InputProblem, args: list[Any]) -> CapturedGraph | None:
+    def _why_captured_anew(self, graph: CapturedGraph, problem: InputProblem, args: list[Any]) -> str:
+        """Raises InputMoved where the options say so."""
         what, index = problem
         if what == "lost":
-            return self._capture(args, "the memory of an output was resized or freed")
+            return "the memory of an output was resized or freed"
         plan = self._program.inputs[index]
         if what == "mismatched":
-            return self._capture(args, f"input {index} ({plan.source}) has another shape or dtype")
+            return f"input {index} ({plan.source}) has another shape, strides or dtype"
         old, new = graph.device_graph.captured_address(index), args[index].data_ptr()
         message = f"input {index} ({plan.source}, {plan.role.value}) was at {old:#x}, now {new:#x}"
         if self._options.on_input_move == "error":
             raise InputMoved(f"{message}. Keep the tensor alive and in place, or set on_input_move='recapture'.")
-        return self._capture(args, message)
+        return message
 
     def _key(self, args: list[Any]) -> GraphKey:
         return GraphKey.of([args[index] for index in self._scalars])
@@ -261,13 +269,21 @@ class GraphedCallable:
         with torch.no_grad(), torch._C._DisableAutocast():
             return list(self._program.gm(*args))
 
+    def _copied_nbytes(self, args: list[Any]) -> int:
+        """The most that a call copies of its inputs."""
+        copies = self._options.clone_input or self._options.on_input_move == "copy"
+        return sum(_nbytes(args[p.index]) for p in self._program.inputs if copies and p.role is InputRole.USER)
+
     def _placeholders(self, args: list[Any]) -> list[Any]:
         """What an eager call would return, with zeros for values; nothing is executed."""
         from torch._subclasses.fake_tensor import FakeTensorMode
 
         with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad(), torch._C._DisableAutocast():
             fakes = [mode.from_tensor(arg) if isinstance(arg, torch.Tensor) else arg for arg in args]
-            made = self._program.gm(*fakes)
+            try:
+                made = self._program.gm(*fakes)
+            except (RuntimeError, NotImplementedError) as error:
+                raise CannotGoOn(f"{self._program.name} runs eagerly, and its results are not known before") from error
         return [self._placeholder(i, out, args) if isinstance(out, torch.Tensor) else out for i, out in enumerate(made)]
 
     def _placeholder(self, index: int, form: torch.Tensor, args: list[Any]) -> torch.Tensor:

@@ -59,6 +59,14 @@ class Ledger:
         with self._lock:
             self.records.append(record)
 
+    def add_pool(self, pool: Any) -> None:
+        with self._lock:
+            self.pools.add(pool)
+
+    def pools_alive(self) -> list[Any]:
+        with self._lock:
+            return sorted(self.pools, key=lambda pool: pool.id)
+
     def count(self, counter: str) -> None:
         with self._lock:
             setattr(self, counter, getattr(self, counter) + 1)

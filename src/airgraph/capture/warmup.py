@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,10 +16,16 @@ import torch
 from airgraph.capture.ledger import ledger
 from airgraph.errors import OptionError
 
-__all__ = ["WarmUp", "warming_threads", "warmup"]
+__all__ = ["CannotGoOn", "WarmUp", "warming_threads", "warmup"]
+
+log = logging.getLogger(__name__)
 
 # The threads in which calls capture and do not execute.
 warming_threads: set[int] = set()
+
+
+class CannotGoOn(Exception):
+    """A warm-up needs the results of what only an execution would tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +40,22 @@ class WarmUp:
 def warmup(compiled: Callable[..., Any], calls: Sequence[Any], *, progress: bool = True) -> WarmUp:
     """Capture a compiled function for each of `calls`, the largest first, so that no request pays for it.
 
-    calls: for each shape the arguments as a tuple, or one tensor. Nothing is executed: arguments, caches and random
-    numbers are as before; what the function does between its graphs sees tensors of zeros. What `memory_budget`
-    refuses is skipped and runs eagerly later. progress: show a bar on standard error.
+    calls: for each shape the arguments as a tuple, or one tensor. Call it as requests come, under `torch.no_grad()` or
+    `torch.inference_mode()`: Dynamo compiles for one or the other. No graph is executed, so arguments, caches that
+    graphs write and random numbers are as before; the Python code between graphs runs, and sees tensors of zeros. What
+    `memory_budget` or anything else refuses is skipped and runs eagerly later. progress: show a bar on standard error.
     Raises OptionError for `calls` of another form, and what `compiled` raises.
     """
     arguments = [_arguments(call, i) for i, call in enumerate(calls)]
     arguments.sort(key=_nbytes, reverse=True)
     captured, skipped = ledger.captures, len(_skipped())
     start = time.perf_counter()
-    with torch.no_grad(), _warming():
+    with _warming():
         for call in _tracked(arguments, show=progress):
-            compiled(*call)
+            try:
+                compiled(*call)
+            except CannotGoOn as stop:
+                log.info("warmup: nothing is captured past it: %s", stop)
     elapsed_ms = (time.perf_counter() - start) * 1e3
     return WarmUp(ledger.captures - captured, len(_skipped()) - skipped, elapsed_ms)
 
@@ -92,4 +103,4 @@ def _tracked(arguments: list[tuple[Any, ...]], *, show: bool) -> Iterator[tuple[
     from rich.console import Console
     from rich.progress import track
 
-    yield from track(arguments, "capturing", console=Console(stderr=True), transient=True)
+    yield from track(arguments, "capturing", console=Console(stderr=True), transient=False)

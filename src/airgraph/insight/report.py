@@ -103,8 +103,12 @@ class Report:
 def explain() -> Report:
     """What has been captured, skipped and recaptured in this process so far."""
     records = list(ledger.records)
+    for record in records:
+        if record.state == "captured" and record.device_graph is not None and record.device_graph() is None:
+            # Its compiled function is gone.
+            record.state = "dropped"
     graphs = tuple({name: getattr(record, name) for name in _ROW} for record in records)
-    pools = tuple(_pool_row(pool, records) for pool in sorted(ledger.pools, key=lambda pool: pool.id) if pool.graphs)
+    pools = tuple(_pool_row(pool, records) for pool in ledger.pools_alive() if pool.graphs)
     counters = {
         "captures": ledger.captures,
         "recaptures": ledger.recaptures,
@@ -137,5 +141,5 @@ def reset() -> None:
     for graphed in list(ledger.callables):
         graphed.reset()
     gc.collect()
-    for pool in list(ledger.pools):
+    for pool in ledger.pools_alive():
         pool.give_back()

@@ -6,6 +6,7 @@ import weakref
 from typing import Protocol
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 __all__ = ["Follower", "InputBuffers"]
 
@@ -26,10 +27,20 @@ class InputBuffers:
         self._device = device
         self._blocks: list[torch.Tensor] = []
         self._followers: list[weakref.WeakSet[Follower]] = []
+        self._replaced: list[list[tuple[StorageWeakRef, int]]] = []
+
+    @property
+    def block_nbytes(self) -> tuple[int, ...]:
+        """Of the blocks that the next capture may use."""
+        return tuple(block.nbytes for block in self._blocks)
 
     @property
     def nbytes(self) -> tuple[int, ...]:
-        return tuple(block.nbytes for block in self._blocks)
+        """Of all blocks by input, those included that were replaced and that older graphs keep."""
+        return tuple(
+            block.nbytes + sum(nbytes for storage, nbytes in replaced if not storage.expired())
+            for block, replaced in zip(self._blocks, self._replaced, strict=True)
+        )
 
     def block(self, position: int, nbytes: int, follower: Follower | None = None) -> torch.Tensor:
         """A block of at least `nbytes`, as bytes, for the input at this position among the copied ones.
@@ -39,7 +50,11 @@ class InputBuffers:
         while len(self._blocks) <= position:
             self._blocks.append(torch.empty(0, dtype=torch.uint8, device=self._device))
             self._followers.append(weakref.WeakSet())
+            self._replaced.append([])
         if self._blocks[position].nbytes < nbytes:
+            old = self._blocks[position]
+            self._replaced[position].append((StorageWeakRef(old.untyped_storage()), old.nbytes))
+            del old
             self._blocks[position] = torch.empty(nbytes, dtype=torch.uint8, device=self._device)
             for each in self._followers[position]:
                 each.move_to(self._blocks[position].data_ptr())
@@ -52,3 +67,4 @@ class InputBuffers:
     def clear(self) -> None:
         self._blocks.clear()
         self._followers.clear()
+        self._replaced.clear()

@@ -66,6 +66,14 @@ class DevicePool(MemoryPool):
         held = sum(s["total_size"] for s in segments if tuple(s.get("segment_pool_id", ())) == own)
         return Footprint(held, self.inputs.nbytes)
 
+    def nbytes_with(self, footprint: Footprint) -> int:
+        held = self.footprint
+        grown = [
+            new if position >= len(self.inputs.block_nbytes) or new > self.inputs.block_nbytes[position] else 0
+            for position, new in enumerate(footprint.inputs_nbytes)
+        ]
+        return max(held.arena_nbytes, footprint.arena_nbytes) + sum(held.inputs_nbytes) + sum(grown)
+
     def give_back(self) -> None:
         self._module.empty_cache()
 
@@ -165,11 +173,14 @@ class AcceleratorRuntime(ABC):
             if plan.role is InputRole.USER and (options.clone_input or args[plan.index].device != program.device)
         )
         with self._lock, torch.no_grad(), self.module.device(program.device):
+            if pool.neighbours is not None:
+                # An argument may be one of them, and the capture may use its place.
+                pool.neighbours.give_away_held()
             predicted = predict_footprint(program, args, buffered)
             check_budget(pool, predicted, options.memory_budget)
+            held_nbytes, before = pool.nbytes, pool.footprint.arena_nbytes
             lease = pool.take(predicted)
             try:
-                before = pool.footprint.arena_nbytes
                 buffers = {
                     index: _like(args[index], pool.inputs.block(position, args[index].nbytes))
                     for position, index in enumerate(buffered)
@@ -182,7 +193,7 @@ class AcceleratorRuntime(ABC):
             except UnsupportedGraph:
                 self._recover()
                 raise
-        if options.memory_budget is not None and pool.nbytes > max(options.memory_budget, before):
+        if options.memory_budget is not None and pool.nbytes > max(options.memory_budget, held_nbytes):
             nbytes = pool.nbytes
             del recorded
             self._recover()

@@ -42,8 +42,8 @@ class AcceleratorGraph:
         native = engine()
         if lease.pool.neighbours is None:
             lease.pool.neighbours = native.DeviceNeighbours()
-        preserve = options.live_outputs == "preserve"
-        self._launch = native.DeviceLaunch(self._graph.replay, preserve, lease.pool.neighbours)
+        policy = getattr(native.LiveOutputs, options.live_outputs)
+        self._launch = native.DeviceLaunch(self._graph.replay, str(program.device), policy, lease.pool.neighbours)
         for index, buffer in buffers.items():
             self._launch.add_copied_input(index, buffer, args[index])
         self._placed = PlacedInputs.bind(self._launch, program, args, buffers, options)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.fx import Node
+from torch.fx import Graph, Node
 
 from airgraph.errors import UnsupportedGraph
 from airgraph.program import source_lines
@@ -92,6 +92,7 @@ class Interpretation:
     def run(self) -> list[Any]:
         """The program's outputs: tensors that the graph makes, InputView and Constant. Raises UnsupportedGraph."""
         placeholders = iter(zip(self._program.inputs, self._args, strict=True))
+        last_uses = _last_uses(self._program.gm.graph)
         for node in self._program.gm.graph.nodes:
             if node.op == "placeholder":
                 self._values[node] = self.bring_in(*next(placeholders))
@@ -99,6 +100,11 @@ class Interpretation:
                 self._values[node] = _attribute(self._program.gm, node.target)
             elif node.op == "call_function":
                 self._values[node] = self._call(node)
+                # As in eager, so that a device's allocator gives the memory to later values. Numbers stay: outputs that
+                # are views of inputs are worked out with them at the end.
+                for dead in last_uses.get(node, ()):
+                    if isinstance(self._values[dead], (torch.Tensor, tuple, list)):
+                        del self._values[dead]
         return [self._output(i, out) for i, out in enumerate(self._program.gm.graph.output_node().args[0])]  # type: ignore[arg-type]
 
     def _call(self, node: Node) -> Any:
@@ -160,6 +166,19 @@ class Interpretation:
             return next(arg for placeholder, _, arg in self._placeholders() if placeholder is node)
         rest = torch.fx.node.map_arg((node.args[1:], node.kwargs), self._values.__getitem__)
         return node.target(self._on_real_input(node.args[0]), *rest[0], **rest[1])  # type: ignore[operator,arg-type]
+
+
+def _last_uses(graph: Graph) -> dict[Node, list[Node]]:
+    """For each node the nodes that nobody needs after it; outputs are needed to the end."""
+    last: dict[Node, Node] = {}
+    for node in graph.nodes:
+        for used in (*node.all_input_nodes, node):
+            last[used] = node
+    found: dict[Node, list[Node]] = {}
+    for node, user in last.items():
+        if user.op != "output":
+            found.setdefault(user, []).append(node)
+    return found
 
 
 def _fills_its_storage(tensor: torch.Tensor) -> bool:

@@ -37,7 +37,8 @@ class PlacedInputs:
                 continue
             if plan.role is InputRole.USER:
                 if options.on_input_move == "copy" and torch._debug_has_internal_overlap(arg) == 0:
-                    launch.add_copied_input(plan.index, arg, arg)
+                    launch.add_kept_input(plan.index, arg)
+                    addresses[plan.index] = arg.data_ptr()
                     continue
                 launch.add_formed_input(plan.index, arg)
             elif plan.role is InputRole.SCALAR or (plan.parameter and options.frozen_parameter):

@@ -465,3 +465,17 @@ def test_replay_releases_the_gil() -> None:
         ticks.append(time.perf_counter())
     during = [b - a for a, b in itertools.pairwise(ticks) if a < span[1] and b > span[0]]
     assert max(during) < (span[1] - span[0]) * 0.8, "this thread stood still for the whole replay"
+
+
+@torch.no_grad()
+def test_a_compiled_function_within_a_capture_is_recorded_as_its_operators() -> None:
+    pool = airgraph.graph_pool_handle()
+    compiled = torch.compile(lambda x: (x + 1).relu(), backend="airgraph", options={"use_graph_pool": pool})
+    x = torch.ones(3)
+    compiled(x)
+    g = CPUGraph()
+    with graph(g, pool=pool):
+        y = compiled(compiled(x))
+    x.fill_(5)
+    g.replay()
+    assert y.tolist() == [7.0] * 3 and compiled(x).tolist() == [6.0] * 3

@@ -113,14 +113,16 @@ class CPUGraph:
         me = threading.get_ident()
         if turn.owner == me:
             raise turn.refusal("replay of a CPUGraph")
-        with turn.lock:
-            turn.owner = me
-            try:
-                self._assembled.tape.replay()  # type: ignore[union-attr]
-            except engine().ReplayFailure as failure:
-                raise replay_error(self._recording, failure) from failure  # type: ignore[arg-type]
-            finally:
-                turn.owner = None
+        if not turn.lock.acquire(blocking=False):
+            turn.wait(me, "replay of a CPUGraph")
+        turn.owner = me
+        try:
+            self._assembled.tape.replay()  # type: ignore[union-attr]
+        except engine().ReplayFailure as failure:
+            raise replay_error(self._recording, failure) from failure  # type: ignore[arg-type]
+        finally:
+            turn.owner = None
+            turn.lock.release()
 
     def reset(self) -> None:
         """Drop the capture. Results that the caller holds stay valid. Raises CaptureError while capturing."""

@@ -31,6 +31,9 @@ MOVES_MEMORY = False
 class Neighbours:
     """Outputs are copies: nothing to know."""
 
+    def give_away_held(self) -> None:
+        """Nothing to do."""
+
 
 DeviceNeighbours = Neighbours
 
@@ -126,6 +129,7 @@ class _Inputs:
         self._fixed: list[tuple[int, int]] = []
         self._copied: list[tuple[int, torch.Tensor, torch.device]] = []
         self._formed: list[tuple[int, torch.Tensor]] = []
+        self._kept: list[tuple[int, torch.Tensor, int]] = []
         self._written: list[int] = []
 
     def add_written_input(self, index: int) -> None:
@@ -137,6 +141,10 @@ class _Inputs:
     def add_copied_input(self, index: int, buffer: torch.Tensor, like: torch.Tensor) -> None:
         self._copied.append((index, buffer, like.device))
 
+    def add_kept_input(self, index: int, theirs: torch.Tensor) -> None:
+        self._copied.append((index, theirs, theirs.device))
+        self._kept.append((index, theirs, theirs.data_ptr()))
+
     def add_formed_input(self, index: int, like: torch.Tensor) -> None:
         # Without its memory: an input is not kept alive.
         self._formed.append((index, torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device="meta")))
@@ -144,6 +152,9 @@ class _Inputs:
     def check(self, args: list[Any]) -> tuple[str, int] | None:
         for index, address in self._fixed:
             if args[index].data_ptr() != address:
+                return "moved", index
+        for index, theirs, address in self._kept:
+            if theirs.data_ptr() != address:
                 return "moved", index
         for index, form in self._formed:
             given = args[index]
@@ -158,14 +169,16 @@ class _Inputs:
     def copy_inputs(self, args: list[Any]) -> None:
         torch.autograd.graph.increment_version([args[i] for i in self._written if not args[i].is_inference()])
         with torch.inference_mode():
-            for index, buffer, _ in self._copied:
-                buffer.copy_(args[index], non_blocking=True)
+            # All sources before the first copy: the user may have swapped tensors that are copied into.
+            sources = [args[index].clone() if self._kept else args[index] for index, _, _ in self._copied]
+            for (_, buffer, _), source in zip(self._copied, sources, strict=True):
+                buffer.copy_(source, non_blocking=True)
 
 
 class DeviceLaunch(_Inputs):
     """As the native one, but outputs are copies, so none is ever overwritten."""
 
-    def __init__(self, replay: Callable[[], None], preserve: bool, neighbours: Neighbours) -> None:
+    def __init__(self, replay: Callable[[], None], device: str, policy: int, neighbours: Neighbours) -> None:
         super().__init__()
         self._replay = replay
         self._slots: list[torch.Tensor] = []

@@ -1,0 +1,91 @@
+"""Random programs give eager's results whichever passes run."""
+
+import copy
+
+import pytest
+import torch
+from random_programs import Program, make_inputs, make_program
+from torch import Tensor
+from torch.func import functionalize
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from airgraph.capture.callable import GraphedCallable
+from airgraph.options import Options
+from airgraph.passes.pipeline import PASSES, run_passes
+from airgraph.program.inputs import InputPlan, InputRole
+from airgraph.program.program import CaptureProgram
+from airgraph.runtime.registry import runtime_for
+
+# Each chunk is a test of its own, so that they run in several processes.
+_CHUNKS, _PROGRAMS, _FULL_PROGRAMS = 8, 320, 4000
+_SWITCHES = [each.name for each in PASSES]
+
+
+def _options(on: list[str]) -> Options:
+    return Options(**{name: name in on for name in _SWITCHES})
+
+
+def _lowered(program: Program) -> GraphModule | None:
+    """As AOTAutograd hands it over: functional, mutations of inputs as copies at the end; None if it cannot."""
+    try:
+        return make_fx(functionalize(program, remove="mutations"), tracing_mode="fake")(*make_inputs(0))
+    except ValueError as error:
+        # Torch's own limit: a value written through another view has other strides afterwards.
+        assert "Cannot view a tensor" in str(error)
+        return None
+
+
+def _captured(gm: GraphModule, options: Options) -> GraphedCallable:
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    copied = {n.args[0] for n in gm.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)}
+    written = {p for p in placeholders if p in copied or _is_written(p)}
+    plans = tuple(
+        InputPlan(i, InputRole.MUTATED if p in written else InputRole.USER, p.name) for i, p in enumerate(placeholders)
+    )
+    program = CaptureProgram.build("random", gm, plans, torch.device("cpu"))
+    return GraphedCallable(program, runtime_for("cpu"), options)
+
+
+def _is_written(placeholder: torch.fx.Node) -> bool:
+    return any(
+        isinstance(user.target, torch._ops.OpOverload) and user.target._schema.is_mutable for user in placeholder.users
+    ) or any(_is_written(user) for user in placeholder.users if getattr(user.target, "is_view", False))
+
+
+def _check(ours: list[Tensor], theirs: list[Tensor], what: str) -> None:
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, msg=lambda text: f"{what}\n{text}")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("chunk", range(_CHUNKS))
+def test_every_pass_alone_and_all_together_keep_the_results(chunk: int, request: pytest.FixtureRequest) -> None:
+    programs = _FULL_PROGRAMS if request.config.getoption("--full-sweep") else _PROGRAMS
+    changes, skipped = dict.fromkeys(_SWITCHES, 0), 0
+    for seed in range(chunk * programs, (chunk + 1) * programs):
+        program = make_program(seed, 20 + seed % 41)
+        lowered = _lowered(program)
+        if lowered is None:
+            skipped += 1
+            continue
+        expected = _call(program, seed)
+        _check(_call(lowered, seed), expected, f"seed {seed}, without passes: {program}")
+        for on in [*([name] for name in _SWITCHES), _SWITCHES]:
+            gm = GraphModule(lowered, copy.deepcopy(lowered.graph))
+            for name, count in run_passes(gm, _options(on)).items():
+                changes[name] += count if len(on) == 1 else 0
+            _check(_call(gm, seed), expected, f"seed {seed}, passes {on}: {program}\n{gm.graph}")
+        if seed % 8 == 0:
+            graphed = _captured(gm, _options([]))
+            for _ in range(2):
+                _check(_call(graphed.call, seed), expected, f"seed {seed}, captured: {program}\n{gm.graph}")
+            assert graphed._graphs, f"seed {seed} was not captured"
+    assert all(changes.values()), changes
+    assert skipped <= programs / 50
+
+
+def _call(run: object, seed: int) -> list[Tensor]:
+    """Outputs and inputs after a call."""
+    inputs = make_inputs(seed)
+    return [*(out.clone() for out in run(*inputs)), *inputs]
