@@ -57,9 +57,11 @@ class DeviceLaunch {
       const at::Tensor& arg = at(input.index);
       if (arg.device() != input.buffer.device()) {
         fill(input.buffer, arg);
-      } else if (arg.const_data_ptr() != input.buffer.const_data_ptr()) {
+      } else if (arg.const_data_ptr() != input.buffer.const_data_ptr() || arg.strides() != input.buffer.strides()) {
         targets.push_back(input.buffer);
-        sources.push_back(inputs.source(input, arg));
+        // The buffer itself may be seen in another way.
+        const bool same = arg.const_data_ptr() == input.buffer.const_data_ptr();
+        sources.push_back(same ? arg.clone() : inputs.source(input, arg));
       }
     }
     copy(targets, sources);

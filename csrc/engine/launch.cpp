@@ -104,10 +104,15 @@ void Launch::renew_outputs() {
 }
 
 void Launch::copy_input(const at::Tensor& buffer, const at::Tensor& arg) {
+  const bool plain = !arg.is_conj() && !arg.is_neg();
   if (arg.const_data_ptr() == buffer.const_data_ptr()) {
+    if (plain && arg.strides() == buffer.strides()) {
+      return;
+    }
+    // The buffer itself, seen in another way.
+    buffer.copy_(arg.clone());
     return;
   }
-  const bool plain = !arg.is_conj() && !arg.is_neg();
   if (plain && arg.strides() == buffer.strides() && buffer.is_non_overlapping_and_dense()) {
     std::memcpy(buffer.mutable_data_ptr(), arg.const_data_ptr(), buffer.nbytes());
     return;

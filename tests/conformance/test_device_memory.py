@@ -3,6 +3,7 @@
 import gc
 import itertools
 import random
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
@@ -295,6 +296,13 @@ def test_an_input_that_lies_in_its_buffer_already(device: str, pool: MemoryPool)
         assert double(buffer).tolist() == [value * 2] * 6
         assert triple(buffer).tolist() == [value * 3] * 6
     assert pool.inputs.nbytes == (x.nbytes,)
+    # Seen in another way it does not lie there as the graph reads it.
+    square = torch.compile(lambda x: x - x.sum(0), backend="airgraph", options=options)
+    x = torch.randn(4, 4, device=device)
+    square(x)
+    flipped = pool.inputs.block(0, x.nbytes)[: x.nbytes].view(x.dtype).view(4, 4).copy_(x).t()
+    expected = x.t() - x.t().sum(0)
+    torch.testing.assert_close(square(flipped), expected)
 
 
 @torch.no_grad()
@@ -518,19 +526,32 @@ def test_a_reallocated_cache_is_followed(device: str) -> None:
 
 @torch.no_grad()
 def test_a_model_freed_while_its_graph_lives(device: str) -> None:
-    """Its weights are not kept alive; a call of the graph cannot come any more, and its outputs stay good."""
-    model = nn.Linear(16, 16).to(device).eval()
+    """Weights and caches are not kept alive; a call cannot come any more, and its outputs stay good."""
+
+    class Counting(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(16, 16)
+            self.register_buffer("calls", torch.zeros(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls.add_(1)
+            return super().forward(x)
+
+    model = Counting().to(device).eval()
     x = torch.randn(3, 16, device=device)
     expected = model(x)
     compiled = torch.compile(model, backend="airgraph")
     out = compiled(x)
-    weight = torch.multiprocessing.reductions.StorageWeakRef(model.weight.untyped_storage())
+    given = [
+        torch.multiprocessing.reductions.StorageWeakRef(tensor.untyped_storage())
+        for tensor in (model.weight, model.calls)
+    ]
     graphs = [graph for graphed in ledger.callables for graph in graphed._graphs.values()]
     assert len(graphs) == 1
     del compiled, model
     torch._dynamo.reset()
     gc.collect()
-    assert weight.expired()
+    assert all(storage.expired() for storage in given)
     torch.testing.assert_close(out, expected)
     del graphs
     gc.collect()
@@ -715,3 +736,76 @@ def test_graphs_that_are_gone_are_reported_as_dropped(device: str) -> None:
     gc.collect()
     report = _report()
     assert [row["state"] for row in report["graphs"]] == ["dropped"] and report["pools"] == []
+
+
+@torch.no_grad()
+def test_inputs_are_copied_without_python_for_each(device: str) -> None:
+    def calls_of_python(count: int) -> int:
+        torch._dynamo.reset()
+        compiled = torch.compile(lambda *xs: sum(xs), backend="airgraph", fullgraph=True)
+        args = [torch.ones(3, device=device) for _ in range(count)]
+        compiled(*args)
+        (graph,) = [g for c in ledger.callables for g in c._graphs.values() if len(c._program.inputs) == count]
+        seen = []
+        sys.setprofile(lambda frame, event, arg: seen.append(event))
+        try:
+            graph.device_graph.run(list(args))
+        finally:
+            sys.setprofile(None)
+        return len(seen)
+
+    assert calls_of_python(2) == calls_of_python(40)
+
+
+@torch.no_grad()
+def test_reloaded_weights_are_never_stale(device: str) -> None:
+    """The field's second complaint."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)).to(device).eval()
+    compiled = torch.compile(model, backend="airgraph")
+    x = torch.randn(3, 8, device=device)
+    for load in (
+        lambda state: model.load_state_dict(state),
+        lambda state: model.load_state_dict(state, assign=True),
+        lambda state: [setattr(p, "data", state[name]) for name, p in model.named_parameters()],
+        lambda state: setattr(model[2], "weight", nn.Parameter(state["2.weight"])),
+    ):
+        torch.testing.assert_close(compiled(x), model(x))
+        load({name: torch.randn_like(value) for name, value in model.state_dict().items()})
+        torch.testing.assert_close(compiled(x), model(x))
+    assert _counters()["eager_calls"] == 0
+
+
+@torch.no_grad()
+def test_graph_memory_is_known_and_bounded_before_a_capture(device: str) -> None:
+    """The field's fourth complaint."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return ((x * 2).exp() + x).sum(-1)
+
+    shapes = [torch.randn(n, 300, device=device) for n in (10, 40_000, 20)]
+    budget = (1 if device == "cpu" else 3) << 20
+    compiled = torch.compile(program, backend="airgraph", dynamic=True, options={"memory_budget": budget})
+    with pytest.warns(UserWarning, match=rf"memory_budget={budget}: the pool would grow from 0 to \d+ bytes") as caught:
+        airgraph.warmup(compiled, shapes, progress=False)
+    assert len([w for w in caught if "memory_budget" in str(w.message)]) == 1
+    for x in shapes:
+        torch.testing.assert_close(compiled(x), program(x), rtol=1e-4, atol=1e-3)
+    report = _report()
+    assert 0 < sum(pool["nbytes"] for pool in report["pools"]) <= budget
+    assert report["counters"]["captures"] == 2 and report["counters"]["eager_calls"] == 1
+
+
+@torch.no_grad()
+def test_every_skip_and_every_recapture_has_its_reason(device: str) -> None:
+    """The field's sixth complaint."""
+    holder = nn.Module()
+    holder.register_buffer("weight", torch.randn(4, device=device))
+    compiled = torch.compile(lambda x: x * holder.weight, backend="airgraph", options={"capture_limit": 3})
+    with pytest.warns(UserWarning, match=r"capture_limit=3 is reached; last reason: input \d .*weight.* was at 0x"):
+        for _ in range(5):
+            holder.weight = holder.weight.clone()
+            compiled(torch.ones(4, device=device))
+    report = _report()
+    assert all(row["reason"] for row in report["graphs"])
+    assert sum("was at 0x" in row["reason"] for row in report["graphs"]) >= 2
+    assert report["counters"]["recaptures"] == 2
