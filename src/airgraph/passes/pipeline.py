@@ -13,8 +13,11 @@ from torch.fx import Graph, GraphModule
 
 from airgraph.errors import PassError
 from airgraph.options import Options
+from airgraph.passes.common_subexpressions import share_common_subexpressions
+from airgraph.passes.dead_code import remove_dead_code
 from airgraph.passes.inplace import reinplace_intermediates
 from airgraph.passes.input_inplace import reinplace_mutated_inputs
+from airgraph.passes.noop import remove_noops
 
 __all__ = ["PASSES", "Pass", "run_passes"]
 
@@ -23,8 +26,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A rewrite of the graph. name: of the option that switches it. run: changes the graph in place, returns how often.
+    """A rewrite of the graph. run: changes it in place and returns how often. name: of the option that switches it.
 
+    always: it has no option.
     reinplaces: it lets operators write memory that others read, which is right only in the order of one stream.
     custom: it is the user's.
     """
@@ -33,9 +37,13 @@ class Pass:
     run: Callable[[GraphModule], int]
     reinplaces: bool = False
     custom: bool = False
+    always: bool = False
 
 
 PASSES: tuple[Pass, ...] = (
+    Pass("remove_noop_ops", remove_noops),
+    Pass("common_subexpressions", share_common_subexpressions, always=True),
+    Pass("dead_code", remove_dead_code, always=True),
     Pass("input_inplace_pass", reinplace_mutated_inputs, reinplaces=True),
     Pass("inplace_pass", reinplace_intermediates, reinplaces=True),
 )
@@ -78,7 +86,7 @@ def _chosen(options: Options, example_inputs: Sequence[Any]) -> Iterator[Pass]:
     if pre is not None:
         yield _of_user("post_grad_custom_pre_pass", pre, options, example_inputs)
     for each in PASSES:
-        if getattr(options, each.name):
+        if each.always or getattr(options, each.name):
             yield each
     if post is not None:
         yield _of_user("post_grad_custom_post_pass", post, options, example_inputs)

@@ -1,0 +1,69 @@
+"""Compute once what a graph computes twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from airgraph.passes.memory_use import MemoryUse
+
+__all__ = ["share_common_subexpressions"]
+
+
+def share_common_subexpressions(gm: GraphModule) -> int:
+    """Let a later call of an operator with the same arguments use the result of the earlier; returns how many.
+
+    Only of operators that always give the same; not where the result or an argument is written, nor where it is handed
+    out, since two outputs would come to share memory.
+    """
+    shared = 0
+    first: dict[Any, Node] = {}
+    use = MemoryUse(gm.graph)
+    for node in list(gm.graph.nodes):
+        key = _key(node)
+        if key is None:
+            continue
+        earlier = first.setdefault(key, node)
+        if earlier is node:
+            continue
+        written = any(use.written(each) for each in (earlier, node, *node.all_input_nodes))
+        if written or use.handed_out(node) or not _reproducible(node):
+            continue
+        node.replace_all_uses_with(earlier)
+        gm.graph.erase_node(node)
+        shared += 1
+        use = MemoryUse(gm.graph)
+    return shared
+
+
+def _key(node: Node) -> Any:
+    """What a call computes; None for what is not a pure operator or cannot be compared."""
+    if node.op != "call_function":
+        return None
+    if isinstance(node.target, torch._ops.OpOverload):
+        if node.target._schema.is_mutable or node.target.namespace not in ("aten", "prims"):
+            return None
+    elif getattr(node.target, "__name__", "") != "getitem":
+        return None
+    key = (node.target, _frozen(node.args), _frozen(node.kwargs))
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def _frozen(value: Any) -> Any:
+    """With types, so that 1, 1.0 and True differ."""
+    if isinstance(value, (list, tuple)):
+        return tuple(_frozen(item) for item in value)
+    if isinstance(value, dict):
+        return tuple(sorted((name, _frozen(item)) for name, item in value.items()))
+    return value if isinstance(value, Node) else (type(value), value)
+
+
+def _reproducible(node: Node) -> bool:
+    tags = getattr(node.target, "tags", ())
+    return torch.Tag.nondeterministic_seeded not in tags

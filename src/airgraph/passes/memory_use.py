@@ -1,0 +1,68 @@
+"""Whether one value of a graph may take the place of another: who writes them, and what is handed out."""
+
+from __future__ import annotations
+
+import torch
+from torch.fx import Graph, Node
+
+from airgraph.passes.aliases import Aliases
+
+__all__ = ["MemoryUse"]
+
+
+class MemoryUse:
+    """The writes and the outputs of a graph, with its aliases; a snapshot."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.aliases = Aliases(graph)
+        self._output = graph.output_node()
+        self._writes: list[tuple[Node, Node]] = []
+        for node in graph.nodes:
+            for written in _written(node):
+                self._writes.append((node, written))
+
+    def handed_out(self, node: Node) -> bool:
+        """Whether an output lies in the memory of this value."""
+        return any(user is self._output for user in self.aliases.users(node))
+
+    def written(self, node: Node, *, after: Node | None = None) -> bool:
+        """Whether some operator writes the memory of this value (after a moment)."""
+        roots = self.aliases.roots(node)
+        return any(
+            self.aliases.roots(target) & roots
+            and (after is None or self.aliases.position(writer) > self.aliases.position(after))
+            for writer, target in self._writes
+        )
+
+    def may_stand_for(self, old: Node, new: Node) -> bool:
+        """Whether a copy `new` of `old`, equal in form, can be replaced by `old` itself.
+
+        Nobody may write either while the other is needed, and no output may come to share memory with an input or with
+        another output.
+        """
+        if self.handed_out(new):
+            return False
+        if self.written(new):
+            return False
+        last = max((self.aliases.position(user) for user in self.aliases.users(new)), default=-1)
+        roots = self.aliases.roots(old)
+        return not any(
+            self.aliases.roots(target) & roots and self.aliases.position(new) < self.aliases.position(writer) <= last
+            for writer, target in self._writes
+        )
+
+
+def _written(node: Node) -> list[Node]:
+    """The arguments that an operator writes, by its schema; all of them where it has none."""
+    if node.op != "call_function":
+        return []
+    if isinstance(node.target, torch._ops.HigherOrderOperator):
+        return list(node.all_input_nodes)
+    if not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.is_mutable:
+        return []
+    found: list[Node] = []
+    for position, argument in enumerate(node.target._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
+            torch.fx.node.map_arg(given, found.append)
+    return found
