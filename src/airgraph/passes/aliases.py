@@ -19,6 +19,9 @@ _HIDDEN_VIEWS = {
     "aten::unsafe_split_with_sizes",
 }
 
+# Higher-order operators that write nothing and return new tensors.
+_FUNCTIONAL = {torch.ops.higher_order.auto_functionalized, torch.ops.higher_order.auto_functionalized_v2}
+
 
 def is_view(node: Node) -> bool:
     """Whether a node's result shares memory with its first argument and nothing is written."""
@@ -79,8 +82,12 @@ class Aliases:
             return frozenset({node})
         if is_view(node):
             base = node.args[0]
+            if not isinstance(node.target, torch._ops.OpOverload) and isinstance(base, Node) and _makes_each(base):
+                return frozenset({node})
             bases = [base] if isinstance(base, Node) else list(base) if isinstance(base, (list, tuple)) else []
             return self._of_all(each for each in bases if isinstance(each, Node))
+        if node.target in _FUNCTIONAL:
+            return frozenset({node})
         if not isinstance(node.target, torch._ops.OpOverload):
             # What it does is not known: its results may lie anywhere that it sees.
             return self._of_all(node.all_input_nodes) | {node}
@@ -89,6 +96,13 @@ class Aliases:
 
     def _of_all(self, nodes: Iterable[Node]) -> frozenset[Node]:
         return frozenset().union(*(self._roots[node] for node in nodes))
+
+
+def _makes_each(node: Node) -> bool:
+    """Whether each element of an operator's results is a tensor of its own."""
+    if node.target in _FUNCTIONAL:
+        return True
+    return isinstance(node.target, torch._ops.OpOverload) and not is_view(node) and not _aliased_by_results(node)
 
 
 def _aliased_by_results(node: Node) -> list[Node]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ from torch.fx import Graph, GraphModule
 
 from airgraph.errors import PassError
 from airgraph.options import Options
+from airgraph.passes.auto_functionalized import call_mutating_operators
 from airgraph.passes.common_subexpressions import share_common_subexpressions
 from airgraph.passes.dead_code import remove_dead_code
 from airgraph.passes.inplace import reinplace_intermediates
@@ -65,7 +67,7 @@ def run_passes(
     """
     changes: dict[str, int] = {}
     streams = _streams(gm)
-    for each in _chosen(options, example_inputs):
+    for each in _chosen(options, example_inputs, streams):
         if each.reinplaces and streams > 1:
             log.info("%s is skipped: on %d streams reads and writes have no common order", each.name, streams)
             continue
@@ -81,10 +83,16 @@ def run_passes(
     return changes
 
 
-def _chosen(options: Options, example_inputs: Sequence[Any]) -> Iterator[Pass]:
+def _chosen(options: Options, example_inputs: Sequence[Any], streams: int) -> Iterator[Pass]:
     pre, post = options.post_grad_custom_pre_pass, options.post_grad_custom_post_pass
     if pre is not None:
         yield _of_user("post_grad_custom_pre_pass", pre, options, example_inputs)
+    call_mutating = functools.partial(
+        call_mutating_operators,
+        write_inputs=options.input_inplace_pass and streams == 1,
+        write_intermediates=options.inplace_pass and streams == 1,
+    )
+    yield Pass("auto_functionalized", call_mutating, always=True)
     for each in PASSES:
         if each.always or getattr(options, each.name):
             yield each
@@ -128,4 +136,4 @@ def _set_graph(gm: GraphModule, graph: Graph) -> None:
 
 def _streams(gm: GraphModule) -> int:
     """How many streams the graph's nodes are on."""
-    return len({node.meta.get("stream") for node in gm.graph.nodes if node.op == "call_function"})
+    return len({node.meta.get("stream") for node in gm.graph.nodes if node.op == "call_function"}) or 1

@@ -1,0 +1,122 @@
+"""Custom operators that write their arguments are captured, and write in place where the old values are dead."""
+
+import pytest
+import torch
+from torch import Tensor
+
+import airgraph
+
+
+@torch.library.custom_op("airgraph_passes::add_and_double", mutates_args=("a", "b"))
+def add_and_double(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
+    a.add_(x)
+    b.mul_(2)
+    return a + b
+
+
+add_and_double.register_fake(lambda a, b, x: torch.empty_like(a))
+
+
+@torch.library.custom_op("airgraph_passes::add_into", mutates_args=("a",))
+def add_into(a: Tensor, x: Tensor) -> None:
+    a.add_(x)
+
+
+add_into.register_fake(lambda a, x: None)
+
+
+@torch.library.custom_op("airgraph_passes::two_results", mutates_args=("a",))
+def two_results(a: Tensor) -> tuple[Tensor, Tensor]:
+    a.mul_(3)
+    return a + 1, a + 2
+
+
+two_results.register_fake(lambda a: (torch.empty_like(a), torch.empty_like(a)))
+
+
+@torch.library.custom_op("airgraph_passes::add_to_all", mutates_args=("tensors",))
+def add_to_all(tensors: list[Tensor], x: Tensor) -> None:
+    for tensor in tensors:
+        tensor.add_(x)
+
+
+add_to_all.register_fake(lambda tensors, x: None)
+
+
+def _inputs_and_intermediate(kv: Tensor, other: Tensor, x: Tensor) -> Tensor:
+    made = x * 2
+    result = add_and_double(kv, made, x)
+    return result + made
+
+
+def _two_inputs(kv: Tensor, other: Tensor, x: Tensor) -> Tensor:
+    return add_and_double(kv, other, x) * 2
+
+
+def _parts(kv: Tensor, other: Tensor, x: Tensor) -> Tensor:
+    add_into(kv[1:3], x[:2])
+    add_into(kv.t()[0], x[0, :1].expand(4))
+    add_into(other[:, ::2], x[:, :3])
+    return kv.sum() + other.sum()
+
+
+def _old_value_needed(kv: Tensor, other: Tensor, x: Tensor) -> Tensor:
+    before = kv.clone()
+    add_into(kv, x)
+    made = x * 2
+    kept = made + 0
+    add_into(made, x)
+    return before + kept + made
+
+
+def _results_and_writes(kv: Tensor, other: Tensor, x: Tensor) -> tuple[Tensor, ...]:
+    first, second = two_results(kv)
+    made = x.exp()
+    two_results(made)
+    return first, second, made
+
+
+def _lists(kv: Tensor, other: Tensor, x: Tensor) -> Tensor:
+    add_to_all([kv, other], x)
+    made = [x + 1, x + 2]
+    add_to_all(made, x)
+    return made[0] * made[1]
+
+
+def _written_twice(kv: Tensor, other: Tensor, x: Tensor) -> Tensor:
+    add_into(kv, x)
+    middle = kv * 2
+    add_into(kv, x)
+    return middle + kv
+
+
+_PROGRAMS = [
+    _inputs_and_intermediate, _two_inputs, _parts, _old_value_needed, _results_and_writes, _lists, _written_twice,
+]  # fmt: skip
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("on", [True, False])
+@pytest.mark.parametrize("program", _PROGRAMS)
+def test_results_and_written_arguments_are_eagers(program: object, on: bool) -> None:
+    options = {"inplace_pass": on, "input_inplace_pass": on}
+    compiled = torch.compile(program, backend="airgraph", fullgraph=True, options=options)
+    ours, theirs = ([torch.randn(4, 6, generator=torch.Generator().manual_seed(i)) for i in range(2)] for _ in range(2))
+    for seed in range(3):
+        x = torch.randn(4, 6, generator=torch.Generator().manual_seed(10 + seed))
+        torch.testing.assert_close(compiled(*ours, x), program(*theirs, x))
+        torch.testing.assert_close(ours, theirs)
+    assert airgraph.explain().to_dict()["counters"] == {
+        "captures": 1, "recaptures": 0, "replays": 3, "eager_calls": 0,
+    }  # fmt: skip
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("program", "copies"), [(_two_inputs, 0), (_inputs_and_intermediate, 0), (_lists, 0)])
+def test_nothing_is_copied_where_old_values_are_dead(program: object, copies: int) -> None:
+    compiled = torch.compile(program, backend="airgraph", fullgraph=True)
+    compiled(torch.ones(4, 6), torch.ones(4, 6), torch.ones(4, 6))
+    (graphed,) = [c for c in airgraph.capture.ledger.ledger.callables if c._graphs]
+    targets = [str(node.target) for node in graphed._program.gm.graph.nodes]
+    assert sum(name in ("aten.clone.default", "aten.copy_.default") for name in targets) == copies, targets
+    assert airgraph.explain().to_dict()["passes"]["auto_functionalized"] >= 1
