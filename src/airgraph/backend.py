@@ -16,6 +16,7 @@ from airgraph.errors import AirgraphError, OptionError, PassError, UnsupportedGr
 from airgraph.options import Options
 from airgraph.passes.pipeline import run_passes
 from airgraph.program import lowering
+from airgraph.program.dump import dump_for
 from airgraph.program.program import CaptureProgram
 from airgraph.runtime.registry import runtime_for
 
@@ -63,8 +64,15 @@ def _compile(gm: GraphModule, example_inputs: Sequence[Any], options: Options) -
     def compile_inference(lowered: GraphModule, inputs: Sequence[Any]) -> Any:
         plans = lowering.input_plans(lowered, sources)
         hands_through = lowering.hands_through(gm, lowered)
-        ledger.count_changes(run_passes(lowered, options, example_inputs=inputs))
-        program = CaptureProgram.build(ledger.next_name(), lowered, plans, _device(lowered))
+        name = ledger.next_name()
+        dump = dump_for(name, options.dump_dir)
+        if dump is not None:
+            dump.graph("before", lowered)
+        on_change = (lambda pass_name, changed: None) if dump is None else dump.graph
+        ledger.count_changes(run_passes(lowered, options, example_inputs=inputs, on_change=on_change))
+        if dump is not None:
+            dump.final(lowered, plans)
+        program = CaptureProgram.build(name, lowered, plans, _device(lowered), dump)
         try:
             runtime = runtime_for(program.device.type)
         except UnsupportedGraph as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -84,11 +85,21 @@ class Options:
         available=False,
         choices=("fix", "warn", "error", "off"),
     )
-    verify_every: int = _option(0, "every N replays compare with eager", available=False)
+    verify_every: int = _option(
+        0, "every N replays run eagerly too and compare; ReplayError names the first node that differs; 0: never"
+    )
+
+    dump_dir: str | None = _option(
+        None,
+        "a folder for what each FX graph is before, after every pass that changed it, as a program that runs, and as a "
+        "tape; without it TORCH_COMPILE_DEBUG=1 dumps into torch's own folder",
+    )
 
     def __post_init__(self) -> None:
         if isinstance(self.clone_output, list):
             object.__setattr__(self, "clone_output", tuple(self.clone_output))
+        if isinstance(self.dump_dir, os.PathLike):
+            object.__setattr__(self, "dump_dir", os.fspath(self.dump_dir))
         for option in dataclasses.fields(self):
             self._check(option, getattr(self, option.name))
         if self.on_input_move == "copy" and self.clone_input:
@@ -116,6 +127,8 @@ class Options:
             raise OptionError(
                 f"option {option.name!r}: expected a callable (gm, example_inputs, options), got {value!r}."
             )
+        if option.name == "dump_dir" and value is not None and not isinstance(value, str):
+            raise OptionError(f"option 'dump_dir': expected None or a path as a string, got {value!r}.")
         if option.name == "memory_budget":
             _check_memory_budget(value)
         if option.name == "use_graph_pool":

@@ -50,6 +50,9 @@ class ToyGraph:
     def occupancy(self):
         return ()
 
+    def describe(self):
+        return ()
+
     def close(self):
         print("toy: close")
 

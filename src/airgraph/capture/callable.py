@@ -15,6 +15,7 @@ import torch
 from airgraph.capture.key import GraphKey
 from airgraph.capture.ledger import GraphRecord, ledger
 from airgraph.capture.pools import pool_for
+from airgraph.capture.verification import Verification
 from airgraph.capture.warmup import CannotGoOn, warming_threads
 from airgraph.errors import InputMoved, OptionError, ReplayError, UnsupportedGraph
 from airgraph.memory.pool import MemoryPool
@@ -73,7 +74,9 @@ class GraphedCallable:
         self._warned_held = False
         self._checks_held = options.live_outputs in ("warn", "error")
         # Whether what a replay makes is handed out as it is, with nothing to look at before.
-        self._hands_out = not self._checks_held and options.clone_output is False
+        self._hands_out = not self._checks_held and options.clone_output is False and not options.verify_every
+        self._verification = Verification(program, runtime, options)
+        self._verified_after = 0
         _check_clone_output(options, len(program.gm.graph.output_node().args[0]))  # type: ignore[arg-type]
         ledger.callables.add(self)
         if options.force_eager:
@@ -159,10 +162,16 @@ class GraphedCallable:
     def _replay(self, graph: CapturedGraph, args: list[Any]) -> list[Any] | InputProblem:
         if self._checks_held:
             self._report_held_outputs(graph)
+        self._verified_after += 1
+        verifies = self._options.verify_every and self._verified_after % self._options.verify_every == 0
+        snapshot = self._verification.before(args) if verifies else None
         outputs = graph.device_graph.run(args)
         if isinstance(outputs, tuple):
+            self._verified_after -= 1
             return outputs
         graph.record.replays += 1
+        if snapshot is not None:
+            self._verification.check(snapshot, args, outputs)
         chosen = self._options.clone_output
         if chosen is not False:
             views = self._program.input_views
@@ -233,6 +242,8 @@ class GraphedCallable:
         )
         ledger.add(record)
         ledger.add_pool(pool)
+        if self._program.dump is not None:
+            self._program.dump.tape(str(key), device_graph.describe())
         graph = CapturedGraph(key, device_graph, record, pool)
         self._graphs[key] = graph
         if not self._scalars and not self._options.force_recapture:

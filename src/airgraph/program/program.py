@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch.fx import GraphModule, Node
 
+from airgraph.program.dump import Dump
 from airgraph.program.inputs import InputPlan
 
 __all__ = ["CaptureProgram"]
@@ -16,7 +17,8 @@ __all__ = ["CaptureProgram"]
 class CaptureProgram:
     """name: unique in the process, as reports show it. device: where all its tensors lie.
 
-    input_views: for each output that is an input or a chain of views of one: the index of that input.
+    input_views: for each output that is an input or a chain of views of one: the index of that input. dump: where its
+    captures are written for people to read, if anywhere.
     """
 
     name: str
@@ -24,10 +26,18 @@ class CaptureProgram:
     inputs: tuple[InputPlan, ...]
     device: torch.device
     input_views: dict[int, int]
+    dump: Dump | None = None
 
     @classmethod
-    def build(cls, name: str, gm: GraphModule, inputs: tuple[InputPlan, ...], device: torch.device) -> CaptureProgram:
-        return cls(name, gm, inputs, device, _outputs_that_view_inputs(gm))
+    def build(
+        cls,
+        name: str,
+        gm: GraphModule,
+        inputs: tuple[InputPlan, ...],
+        device: torch.device,
+        dump: Dump | None = None,
+    ) -> CaptureProgram:
+        return cls(name, gm, inputs, device, _outputs_that_view_inputs(gm), dump)
 
 
 def _outputs_that_view_inputs(gm: GraphModule) -> dict[int, int]:

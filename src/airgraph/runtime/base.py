@@ -108,6 +108,10 @@ class DeviceGraph(Protocol):
         """Where each intermediate lies in the pool's arena; empty where the device's allocator decides."""
         ...
 
+    def describe(self) -> Sequence[str]:
+        """The recorded calls for a person to read, a line each; empty where the device does not tell."""
+        ...
+
     def close(self) -> None:
         """Before it is dropped: outputs that the caller holds are made independent of the pool."""
         ...

@@ -15,6 +15,7 @@ from airgraph.options import Options
 from airgraph.program import source_lines
 from airgraph.program.inputs import InputPlan, InputRole
 from airgraph.program.program import CaptureProgram
+from airgraph.runtime.argument_copies import with_copies
 from airgraph.runtime.interpretation import Interpretation, shares_memory
 
 __all__ = ["Capture", "CaptureDevice", "Recorded"]
@@ -69,7 +70,7 @@ class Capture:
         """Run the program once, on copies of what it writes and with the generator put back afterwards."""
         state = generator.get_state()
         try:
-            _Run(self.device, self.program, _with_copies_of_mutated(self.program, self.args)).run()
+            _Run(self.device, self.program, with_copies(self.program, self.args, (InputRole.MUTATED,))).run()
         finally:
             generator.set_state(state)
 
@@ -194,23 +195,6 @@ def _constants(gm: torch.fx.GraphModule) -> Iterator[torch.Tensor]:
             value = getattr(value, name)
         if isinstance(value, torch.Tensor):
             yield value
-
-
-def _with_copies_of_mutated(program: CaptureProgram, args: list[Any]) -> list[Any]:
-    """The arguments, those that the program writes on a copy of their storage, shared as before."""
-    copies: dict[int, torch.Tensor] = {}
-    substituted = list(args)
-    for plan in program.inputs:
-        if plan.role is not InputRole.MUTATED:
-            continue
-        arg = args[plan.index]
-        storage = arg.untyped_storage()
-        if storage._cdata not in copies:
-            elements = storage.nbytes() // arg.itemsize
-            copies[storage._cdata] = arg.as_strided((elements,), (1,), 0).clone()
-        whole = copies[storage._cdata].view(arg.dtype)
-        substituted[plan.index] = whole.as_strided(arg.shape, arg.stride(), arg.storage_offset())
-    return substituted
 
 
 @contextmanager

@@ -88,6 +88,9 @@ class AcceleratorGraph:
     def occupancy(self) -> tuple[Slot, ...]:
         return ()
 
+    def describe(self) -> tuple[str, ...]:
+        return ()
+
     def close(self) -> None:
         self._launch.close()
 

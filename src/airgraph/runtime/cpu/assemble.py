@@ -34,13 +34,13 @@ class ArenaPlan:
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """tape: of the engine. data: each buffer as bytes where it lies. tiers: how many calls each tier serves."""
+    """tape: of the engine. data: each buffer as bytes where it lies. tiers: which serves each call."""
 
     tape: Any
     data: tuple[torch.Tensor, ...]
     lease: Lease
     arena: ArenaPlan
-    tiers: Mapping[str, int]
+    tiers: tuple[str, ...]
 
     def view(self, ref: TensorRef) -> torch.Tensor:
         return _view(self.data, ref)
@@ -91,12 +91,12 @@ def assemble(recording: Recording, arena: ArenaPlan, placed: Mapping[int, torch.
         address = lease.region.address + offsets[index] if index in offsets else buffer.address or 0
         data.append(native.bytes_at(address, buffer.nbytes))
     tape = native.Tape()
-    tiers: Counter[str] = Counter()
+    tiers = []
     touches = Counter(buffer for call in recording.calls for buffer in call.touched())
     for call in recording.calls:
         needed = [ref.buffer in placed or touches[ref.buffer] > 1 for ref in call.outs]
-        tiers[_append(tape, call, data, needed)] += 1
-    return Assembled(tape, tuple(data), lease, arena, dict(tiers))
+        tiers.append(_append(tape, call, data, needed))
+    return Assembled(tape, tuple(data), lease, arena, tuple(tiers))
 
 
 def _append(tape: Any, call: Call, data: list[torch.Tensor], needed: list[bool]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from airgraph.runtime.cpu import streams
 from airgraph.runtime.cpu.assemble import Assembled, assemble, plan_arena
 from airgraph.runtime.cpu.engine import engine
 from airgraph.runtime.cpu.recorder import Recorder
-from airgraph.runtime.cpu.tape import BufferKind, Recording
+from airgraph.runtime.cpu.tape import BufferKind, Recording, TensorRef
 from airgraph.runtime.interpretation import Constant, Interpretation, Owned, finish_output
 from airgraph.runtime.placed_inputs import PlacedInputs
 
@@ -86,7 +87,7 @@ class CpuGraph:
         self._slots = slots
         self.nodes = len(recording.calls)
         self.footprint = assembled.lease.footprint
-        self.tiers = assembled.tiers
+        self.tiers = Counter(assembled.tiers)
         self.plan = assembled.arena.plan
         self.lifetimes = assembled.arena.lifetimes
         self.edge_lifetimes = assembled.arena.edges
@@ -120,6 +121,20 @@ class CpuGraph:
             Slot(offset, life.nbytes, life.first, life.last, calls[life.first].op.name())
             for life, offset in zip(self.lifetimes, self.plan.offsets, strict=True)
         )
+
+    def describe(self) -> list[str]:
+        """Operator, tier, where its results lie and how large they are, stream and the user's line."""
+        offsets = dict(zip(self._assembled.arena.buffers, self.plan.offsets, strict=True))
+        lines = [f"{'operator':40} {'tier':10} {'result at':>12} {'bytes':>12} {'stream':>6}  line"]
+        for call, tier in zip(self._recording.calls, self._assembled.tiers, strict=True):
+            ref = call.outs[0] if call.outs else next((a for a in call.args if isinstance(a, TensorRef)), None)
+            place, nbytes = "-", 0
+            if ref is not None:
+                buffer = self._recording.buffers[ref.buffer]
+                place = str(offsets[ref.buffer]) if ref.buffer in offsets else buffer.kind.value
+                nbytes = buffer.nbytes
+            lines.append(f"{call.op.name():40} {tier:10} {place:>12} {nbytes:>12} {0:>6}  {call.source}")
+        return lines
 
     def close(self) -> None:
         """Nothing to do: outputs own their memory."""

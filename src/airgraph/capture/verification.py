@@ -1,0 +1,163 @@
+"""Compare replays with eager, and find where they part."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from airgraph.errors import ReplayError, UnsupportedGraph
+from airgraph.options import Options
+from airgraph.program import source_lines
+from airgraph.program.inputs import InputRole
+from airgraph.program.program import CaptureProgram
+from airgraph.runtime.argument_copies import with_copies
+from airgraph.runtime.base import DeviceRuntime
+
+__all__ = ["Snapshot", "Verification"]
+
+# What a call may change, or what its result may lie in.
+_COPIED = (InputRole.MUTATED, InputRole.USER)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a call starts from: arguments, and torch's random generators."""
+
+    args: list[Any]
+    generators: tuple[torch.Tensor, ...]
+
+
+class Verification:
+    """Runs the final FX graph eagerly on what a replay started from and compares all that the two have made."""
+
+    def __init__(self, program: CaptureProgram, runtime: DeviceRuntime, options: Options) -> None:
+        self._program = program
+        self._runtime = runtime
+        self._options = options
+
+    def before(self, args: list[Any]) -> Snapshot:
+        """Take it before the replay."""
+        return Snapshot(with_copies(self._program, args, _COPIED), self._generators())
+
+    def check(self, snapshot: Snapshot, args: list[Any], outputs: Sequence[Any]) -> None:
+        """Compare outputs and mutated arguments with eager's.
+
+        Raises ReplayError with the first node whose value differs, its operator and source line, and the largest
+        difference. Generators are left as the replay left them.
+        """
+        after = self._generators()
+        expected_args = with_copies(self._program, snapshot.args, _COPIED)
+        expected = self._eager(self._program.gm, expected_args, snapshot)
+        problem = self._difference(args, outputs, expected_args, expected)
+        if problem is not None:
+            found = self._first_difference(snapshot)
+            self._set_generators(after)
+            raise ReplayError(f"{self._program.name} differs from eager: {problem}. {found}")
+        self._set_generators(after)
+
+    def _difference(
+        self, args: list[Any], outputs: Sequence[Any], expected_args: list[Any], expected: Sequence[Any]
+    ) -> str | None:
+        for index, (ours, theirs) in enumerate(zip(outputs, expected, strict=True)):
+            size = _size_of_difference(ours, theirs)
+            if size is not None:
+                return f"output {index} by {size}"
+        for plan in self._program.inputs:
+            if plan.role is InputRole.MUTATED:
+                size = _size_of_difference(args[plan.index], expected_args[plan.index])
+                if size is not None:
+                    return f"mutated input {plan.index} ({plan.source}) by {size}"
+        return None
+
+    def _first_difference(self, snapshot: Snapshot) -> str:
+        """Bisect over the graph's nodes: capture it up to a node, and compare that node's value with eager's."""
+        nodes = [n for n in self._program.gm.graph.nodes if n.op == "call_function" and _is_tensor(n)]
+        low, high = 0, len(nodes)
+        sizes: dict[int, str] = {}
+        while low < high:
+            middle = (low + high) // 2
+            size = self._difference_at(nodes[middle], snapshot)
+            if size is None:
+                low = middle + 1
+            else:
+                sizes[middle] = size
+                high = middle
+        if low == len(nodes):
+            return (
+                "Captured up to any one node, its value is eager's: the capture as a whole is at fault, or its memory."
+            )
+        node = nodes[low]
+        operator = node.target.name() if isinstance(node.target, torch._ops.OpOverload) else str(node.target)
+        where = source_lines.of_node(node)
+        return f"The first to differ is node {node.name}, {operator}{f' at {where}' if where else ''}, by {sizes[low]}."
+
+    def _difference_at(self, node: Node, snapshot: Snapshot) -> str | None:
+        gm = _up_to(self._program.gm, node)
+        program = CaptureProgram.build(self._program.name, gm, self._program.inputs, self._program.device)
+        ours, theirs = (with_copies(self._program, snapshot.args, _COPIED) for _ in range(2))
+        self._set_generators(snapshot.generators)
+        try:
+            graph = self._runtime.record(program, ours, self._runtime.open_pool(program.device), self._options)
+            made = graph.run(list(ours))
+        except (UnsupportedGraph, ReplayError):
+            return None
+        expected = self._eager(gm, theirs, snapshot)
+        return None if isinstance(made, tuple) else _size_of_difference(made[0], expected[0])
+
+    def _eager(self, gm: GraphModule, args: list[Any], snapshot: Snapshot) -> Sequence[Any]:
+        self._set_generators(snapshot.generators)
+        with torch.no_grad(), torch._C._DisableAutocast():
+            return list(gm(*args))
+
+    def _generators(self) -> tuple[torch.Tensor, ...]:
+        states = [torch.get_rng_state()]
+        if self._program.device.type not in ("cpu", "meta"):
+            states.append(torch.get_device_module(self._program.device).get_rng_state(self._program.device))
+        return tuple(states)
+
+    def _set_generators(self, states: tuple[torch.Tensor, ...]) -> None:
+        torch.set_rng_state(states[0])
+        if len(states) > 1:
+            torch.get_device_module(self._program.device).set_rng_state(states[1], self._program.device)
+
+
+def _up_to(gm: GraphModule, node: Node) -> GraphModule:
+    """The graph up to a node, which is its only output."""
+    graph = Graph()
+    copies: dict[Node, Node] = {}
+    for each in gm.graph.nodes:
+        if each.op == "output":
+            break
+        copies[each] = graph.node_copy(each, copies.__getitem__)
+        if each is node:
+            break
+    for placeholder in gm.graph.find_nodes(op="placeholder"):
+        if placeholder not in copies:
+            raise AssertionError("placeholders come first")
+    value = graph.call_function(torch.ops.aten.clone.default, (copies[node],))
+    value.meta = copy.copy(node.meta)
+    graph.output((value,))
+    return GraphModule(gm, graph)
+
+
+def _is_tensor(node: Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def _size_of_difference(ours: Any, theirs: Any) -> str | None:
+    """The largest difference where it is more than rounding of the dtype explains; None if there is none."""
+    if not isinstance(theirs, torch.Tensor):
+        return None if ours == theirs else f"{ours!r} instead of {theirs!r}"
+    try:
+        torch.testing.assert_close(ours, theirs, equal_nan=True, check_stride=False)
+    except AssertionError as error:
+        if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+            return str(error).splitlines()[0]
+        apart = ours.to(torch.float64) - theirs.to(torch.float64) if not ours.is_complex() else ours - theirs
+        return f"{apart.abs().max().item():.3g} at most"
+    return None

@@ -1,0 +1,155 @@
+"""What a program is, pass by pass, as files that a person reads and runs."""
+
+from __future__ import annotations
+
+import operator
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from airgraph.program import source_lines
+from airgraph.program.inputs import InputPlan
+
+__all__ = ["Dump", "dump_for", "runnable"]
+
+
+@dataclass(slots=True)
+class Dump:
+    """A folder for one FX graph; files are numbered in the order in which they are written."""
+
+    folder: Path
+    _written: int = field(default=0)
+
+    def graph(self, what: str, gm: GraphModule) -> None:
+        """The graph as it is now, such as before all passes or after one."""
+        self._write(f"{self._written:02d}_{_plain(what)}.py", runnable(gm))
+
+    def final(self, gm: GraphModule, plans: Sequence[InputPlan]) -> None:
+        """The program that is captured, as a file that runs, with constants beside it."""
+        constants = {str(node.target): _attribute(gm, str(node.target)) for node in gm.graph.find_nodes(op="get_attr")}
+        if constants:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            torch.save(constants, self.folder / "constants.pt")
+        self._write("program.py", runnable(gm, plans))
+
+    def tape(self, key: str, lines: Sequence[str]) -> None:
+        """The calls of one capture."""
+        self._write(f"tape_{_plain(key) or 'single'}.txt", "\n".join(lines) + "\n")
+
+    def _write(self, name: str, text: str) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / name).write_text(text, encoding="utf-8")
+        self._written += 1
+
+
+def dump_for(name: str, dump_dir: str | None) -> Dump | None:
+    """Where a graph is dumped: into `dump_dir`, or into torch's own folder if TORCH_COMPILE_DEBUG=1 is set."""
+    if dump_dir is not None:
+        return Dump(Path(dump_dir) / name)
+    if os.environ.get("TORCH_COMPILE_DEBUG", "0") == "1":
+        from torch._dynamo.utils import get_debug_dir
+
+        return Dump(Path(get_debug_dir()) / "airgraph" / name)
+    return None
+
+
+def runnable(gm: GraphModule, plans: Sequence[InputPlan] = ()) -> str:
+    """The graph as Python that runs on random inputs; shapes, dtypes, roles, streams and lines in comments."""
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    roles = {node: f", {plan.role.value} {plan.source}" for node, plan in zip(placeholders, plans, strict=False)}
+    namespaces = {n.target.namespace for n in gm.graph.nodes if isinstance(n.target, torch._ops.OpOverload)}
+    custom = sorted(namespaces - {"aten", "prims"})
+    lines = ["import operator", "from pathlib import Path", "", "import torch", ""]
+    if custom:
+        lines += [f"# Import what registers the operators of {', '.join(custom)} first.", ""]
+    if gm.graph.find_nodes(op="get_attr"):
+        lines += ['constants = torch.load(Path(__file__).parent / "constants.pt", weights_only=True)', ""]
+    lines += ["", "def program("]
+    lines += [f"    {node.name},  # {_form(node)}{roles.get(node, '')}" for node in placeholders]
+    lines += ["):"]
+    for node in gm.graph.nodes:
+        if node.op == "get_attr":
+            lines.append(f"    {node.name} = constants[{str(node.target)!r}]")
+        elif node.op == "call_function":
+            arguments = [_text(arg) for arg in node.args] + [f"{k}={_text(v)}" for k, v in node.kwargs.items()]
+            lines.append(f"    {node.name} = {_function(node)}({', '.join(arguments)}){_comment(node)}")
+    lines += [f"    return {_text(tuple(gm.graph.output_node().args[0]))}", "", ""]  # type: ignore[arg-type]
+    lines += ["inputs = ["]
+    lines += [f"    {_example(node)}," for node in placeholders]
+    lines += ["]", "", 'if __name__ == "__main__":', "    with torch.no_grad():", "        print(program(*inputs))", ""]
+    return "\n".join(lines)
+
+
+def _comment(node: Node) -> str:
+    parts = [_form(node)]
+    if node.meta.get("stream") is not None:
+        parts.append(f"stream {node.meta['stream']}")
+    line = source_lines.of_node(node)
+    if line:
+        parts.append(line)
+    if node.meta.get("why_kept"):
+        parts.append(f"kept: {node.meta['why_kept']}")
+    return f"  # {', '.join(part for part in parts if part)}"
+
+
+def _form(node: Node) -> str:
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor):
+        dtype = str(value.dtype).removeprefix("torch.")
+        return f"{dtype}{[_size(s) for s in value.shape]} strides {[_size(s) for s in value.stride()]}".replace("'", "")
+    if isinstance(value, (list, tuple)):
+        return f"{len(value)} results"
+    return "" if value is None else type(value).__name__
+
+
+def _size(size: Any) -> Any:
+    return size if isinstance(size, int) else str(size)
+
+
+def _function(node: Node) -> str:
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return f"torch.ops.{target.namespace}.{target._schema.name.partition('::')[2]}.{target._overloadname}"
+    name = getattr(target, "__name__", str(target))
+    return f"operator.{name}" if getattr(operator, name, None) is target else f"torch.ops.higher_order.{name}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Node):
+        return value.name
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_text, value))}{',' if len(value) == 1 else ''})"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_text, value))}]"
+    if isinstance(value, torch.device):
+        return f"torch.device({str(value)!r})"
+    return repr(value)
+
+
+def _example(node: Node) -> str:
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor):
+        return repr(_hint(value))
+    shape, stride = tuple(map(_hint, value.shape)), tuple(map(_hint, value.stride()))
+    form = f"{shape}, {stride}, dtype={value.dtype}, device={str(value.device)!r}"
+    filled = "normal_()" if value.dtype.is_floating_point else "zero_()"
+    return f"torch.empty_strided({form}).{filled}"
+
+
+def _hint(size: Any) -> Any:
+    node = getattr(size, "node", None)
+    return size if node is None else node.hint
+
+
+def _attribute(gm: GraphModule, target: str) -> Any:
+    return operator.attrgetter(target)(gm)
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_")

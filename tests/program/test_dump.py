@@ -1,0 +1,72 @@
+"""What is dumped of a graph can be read, and runs."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import airgraph
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+        self.register_buffer("cache", torch.zeros(4, 6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.cache.add_(x)
+        return (self.linear(x) * 1).relu() + self.cache + torch.tensor([1.0, 2, 3, 4, 5, 6])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_graph_is_dumped_pass_by_pass(tmp_path: Path, dynamic: bool) -> None:
+    compiled = torch.compile(
+        Model().eval(), backend="airgraph", fullgraph=True, dynamic=dynamic, options={"dump_dir": str(tmp_path)}
+    )
+    compiled(torch.randn(4, 6))
+    (folder,) = tmp_path.iterdir()
+    assert folder.name == airgraph.explain().to_dict()["graphs"][0]["name"]
+    names = sorted(path.name for path in folder.iterdir())
+    assert names[0] == "00_before.py" and "01_remove_noop_ops.py" in names
+    assert any(name.endswith("_input_inplace_pass.py") for name in names)
+    assert "add_.Tensor" not in (folder / "00_before.py").read_text()
+    program = (folder / "program.py").read_text()
+    for word in ("float32[4, 6] strides [6, 1]", "mutated self.cache", "static self.linear.weight", "user x"):
+        assert word in program or dynamic, word
+    assert "test_dump.py:" in program and "aten.add_.Tensor" in program and "aten.mul" not in program
+    (tape,) = (path.read_text().splitlines() for path in folder.glob("tape_*.txt"))
+    assert len(tape) == 1 + airgraph.explain().to_dict()["graphs"][0]["nodes"]
+    assert "aten::relu" in "".join(tape) and "prepared" in "".join(tape)
+    for path in sorted(folder.glob("*.py")):
+        done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0 and "tensor(" in done.stdout, f"{path.name}: {done.stderr}"
+
+
+def test_torch_compile_debug_dumps_into_torchs_folder(tmp_path: Path) -> None:
+    code = (
+        "import torch, airgraph\n"
+        "with torch.no_grad(): torch.compile(lambda x: (x * 2).exp(), backend='airgraph')(torch.ones(3))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "TORCH_COMPILE_DEBUG": "1", "TORCH_COMPILE_DEBUG_DIR": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.rglob("airgraph/graph_1/*")} >= {"00_before.py", "program.py"}
+
+
+@torch.no_grad()
+def test_nothing_is_written_without_being_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.compile(lambda x: x + 1, backend="airgraph")(torch.ones(2))
+    assert list(tmp_path.iterdir()) == []
