@@ -5,6 +5,7 @@ from airgraph.backend import get_backend
 from airgraph.capture.warmup import warmup
 from airgraph.insight.report import Report, explain, reset
 from airgraph.options import Options
+from airgraph.passes.pattern_fusion import register_replacement
 from airgraph.runtime.pools import graph_pool_handle
 
 __version__ = "0.1.0"
@@ -18,6 +19,7 @@ __all__ = [
     "explain",
     "get_backend",
     "graph_pool_handle",
+    "register_replacement",
     "reset",
     "warmup",
 ]

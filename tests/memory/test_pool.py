@@ -1,5 +1,6 @@
 """Pools count what their graphs take together, overlay them in one region, and return everything."""
 
+import ctypes
 import subprocess
 import sys
 import threading
@@ -56,12 +57,20 @@ def test_leases_overlay_one_region_in_whatever_order_they_come() -> None:
 
 def test_a_region_keeps_what_is_below_a_trim_and_returns_the_rest() -> None:
     region = Region(64 << 20)
-    data = torch.frombuffer((__import__("ctypes").c_char * (64 << 20)).from_address(region.address), dtype=torch.uint8)
+    data = torch.frombuffer((ctypes.c_char * (64 << 20)).from_address(region.address), dtype=torch.uint8)
     data.fill_(7)
     before = _resident_nbytes()
     region.trim(1 << 20)
     assert _resident_nbytes() < before - (60 << 20)
     assert data[: 1 << 20].eq(7).all() and data[-1] == 0
+
+
+def test_many_small_regions_take_little() -> None:
+    before = _resident_nbytes()
+    regions = [Region(1000) for _ in range(50)]
+    for region in regions:
+        ctypes.memset(region.address, 1, 1000)
+    assert _resident_nbytes() - before < 4 << 20
 
 
 def test_a_region_where_address_space_is_limited() -> None:

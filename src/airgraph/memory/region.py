@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from contextlib import suppress
 
 import torch
 
@@ -14,6 +15,8 @@ __all__ = ["Region"]
 
 # Address space that a region reserves; it costs nothing until it is touched.
 _RESERVED_NBYTES = 64 << 30
+# The beginning stays in small pages: a small graph would otherwise take a huge one of 2 MiB.
+_SMALL_PAGES_NBYTES = 4 << 20
 
 
 class Region:
@@ -55,6 +58,10 @@ def _reserve(nbytes: int) -> mmap.mmap | None:
     # By number on Linux for Python before 3.13, which does not name it.
     no_reserve = getattr(mmap, "MAP_NORESERVE", 0x4000)
     try:
-        return mmap.mmap(-1, max(nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve)
+        pages = mmap.mmap(-1, max(nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve)
     except (OSError, ValueError, OverflowError):
         return None
+    with suppress(OSError):
+        # A kernel without huge pages refuses.
+        pages.madvise(getattr(mmap, "MADV_NOHUGEPAGE", 15), 0, min(_SMALL_PAGES_NBYTES, len(pages)))
+    return pages

@@ -20,6 +20,7 @@ from airgraph.passes.dead_code import remove_dead_code
 from airgraph.passes.inplace import reinplace_intermediates
 from airgraph.passes.input_inplace import reinplace_mutated_inputs
 from airgraph.passes.noop import remove_noops
+from airgraph.passes.pattern_fusion import apply_replacements
 
 __all__ = ["PASSES", "Pass", "run_passes"]
 
@@ -43,6 +44,7 @@ class Pass:
 
 
 PASSES: tuple[Pass, ...] = (
+    Pass("pattern_fusion_pass", apply_replacements),
     Pass("remove_noop_ops", remove_noops),
     Pass("common_subexpressions", share_common_subexpressions, always=True),
     Pass("dead_code", remove_dead_code, always=True),

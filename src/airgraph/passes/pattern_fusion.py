@@ -1,0 +1,60 @@
+"""Replacements of patterns that users register, by torch's own pattern matcher."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import GraphModule
+
+from airgraph.errors import OptionError
+
+__all__ = ["apply_replacements", "register_replacement"]
+
+# Of torch._inductor.pattern_matcher, in the order of their registration.
+_matchers: list[Any] = []
+
+
+def register_replacement(
+    pattern: Callable[..., Any],
+    replacement: Callable[..., Any],
+    example_inputs: Sequence[Any],
+    extra_check: Callable[[Any], bool] | None = None,
+) -> Callable[[], None]:
+    """Replace in every graph compiled from now on what looks like `pattern` by `replacement`.
+
+    pattern, replacement: functions of the same tensors, traced to ATen on `example_inputs`, whose values do not matter.
+    extra_check: is given each match (a torch._inductor.pattern_matcher.Match) and says whether to replace it.
+    Returns a function that takes the rule back. Raises OptionError for what cannot be called or traced.
+    """
+    for name, function in (("pattern", pattern), ("replacement", replacement), ("extra_check", extra_check)):
+        if not callable(function) and not (name == "extra_check" and function is None):
+            raise OptionError(f"register_replacement: {name}: expected a function, got {function!r}.")
+    from torch._inductor import pattern_matcher
+
+    matcher = pattern_matcher.PatternMatcherPass(pass_name="airgraph")
+    # Without decompositions, as graphs reach the passes.
+    trace = functools.partial(pattern_matcher.fwd_only, run_functional_passes=False, get_decomp_fn=dict)
+    check = extra_check if extra_check is not None else lambda match: True
+    try:
+        pattern_matcher.register_replacement(
+            pattern, replacement, list(example_inputs), trace, matcher, extra_check=check, get_decomp_fn=dict
+        )
+    except (RuntimeError, TypeError, ValueError, AssertionError) as error:
+        raise OptionError(f"register_replacement: the functions cannot be traced on example_inputs: {error}") from error
+    _matchers.append(matcher)
+    return lambda: _matchers.remove(matcher) if matcher in _matchers else None
+
+
+def apply_replacements(gm: GraphModule) -> int:
+    """Apply the registered replacements in the order of their registration; returns how many matches were replaced."""
+    if not _matchers:
+        return 0
+    from torch._inductor.virtualized import V
+
+    values = (node.meta.get("val") for node in gm.graph.nodes)
+    mode = next((value.fake_mode for value in values if isinstance(value, FakeTensor)), None)
+    with V.set_fake_mode(mode):
+        return sum(matcher.apply(gm) for matcher in _matchers)
