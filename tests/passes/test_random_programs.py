@@ -1,4 +1,4 @@
-"""Random programs give eager's results whichever passes run."""
+"""Random programs give eager's results whichever passes run: for each program one alone, in turn, and all together."""
 
 import copy
 
@@ -18,7 +18,7 @@ from airgraph.program.program import CaptureProgram
 from airgraph.runtime.registry import runtime_for
 
 # Each chunk is a test of its own, so that they run in several processes.
-_CHUNKS, _PROGRAMS, _FULL_PROGRAMS = 8, 320, 4000
+_CHUNKS, _PROGRAMS, _FULL_PROGRAMS = 8, 260, 8000
 _SWITCHES = [each.name for each in PASSES if not each.always]
 
 
@@ -60,7 +60,7 @@ def _check(ours: list[Tensor], theirs: list[Tensor], what: str) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("chunk", range(_CHUNKS))
-def test_every_pass_alone_and_all_together_keep_the_results(chunk: int, request: pytest.FixtureRequest) -> None:
+def test_a_pass_alone_and_all_together_keep_the_results(chunk: int, request: pytest.FixtureRequest) -> None:
     programs = _FULL_PROGRAMS if request.config.getoption("--full-sweep") else _PROGRAMS
     changes, skipped = dict.fromkeys((each.name for each in PASSES), 0), 0
     for seed in range(chunk * programs, (chunk + 1) * programs):
@@ -71,7 +71,7 @@ def test_every_pass_alone_and_all_together_keep_the_results(chunk: int, request:
             continue
         expected = _call(program, seed)
         _check(_call(lowered, seed), expected, f"seed {seed}, without passes: {program}")
-        for on in [*([name] for name in _SWITCHES), _SWITCHES]:
+        for on in ([_SWITCHES[seed % len(_SWITCHES)]], _SWITCHES):
             gm = GraphModule(lowered, copy.deepcopy(lowered.graph))
             counted = run_passes(gm, _options(on))
             for name in changes:
