@@ -31,10 +31,10 @@ def share_common_subexpressions(gm: GraphModule) -> int:
         written = any(use.written(each) for each in (earlier, node, *node.all_input_nodes))
         if written or use.handed_out(node) or not _reproducible(node):
             continue
+        use.aliases.join(node, earlier)
         node.replace_all_uses_with(earlier)
         gm.graph.erase_node(node)
         shared += 1
-        use = MemoryUse(gm.graph)
     return shared
 
 

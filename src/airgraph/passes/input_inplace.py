@@ -52,9 +52,12 @@ def reinplace_mutated_inputs(gm: GraphModule) -> int:
             continue
         for link in chain:
             _write_in_place(gm, target, link)
+            aliases.join(link.node, target)
         gm.graph.erase_node(copy)
         removed += 1
-        aliases = Aliases(gm.graph)
+        if any(link.in_place is None for link in chain):
+            # With the copies into parts, which are new nodes.
+            aliases = Aliases(gm.graph)
     return removed
 
 

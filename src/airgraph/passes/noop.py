@@ -35,10 +35,10 @@ def remove_noops(gm: GraphModule) -> int:
             continue
         if not is_view(node) and not use.may_stand_for(source, node):
             continue
+        use.aliases.join(node, source)
         node.replace_all_uses_with(source)
         gm.graph.erase_node(node)
         removed += 1
-        use = MemoryUse(gm.graph)
     return removed
 
 
