@@ -148,9 +148,13 @@ def test_another_batch_and_another_cache_are_captured_anew(name: str, dynamic: b
 
     captured = decoder.session(model, BATCH, compiled=_compiler(airgraph.get_backend(), dynamic=dynamic))
 
+    kept: list[zoo.Session] = []
+
     def check(batch: int) -> dict[str, int]:
         """A request with a cache of its own, through the same compiled step."""
         fresh = decoder.session(model, batch)
+        # Kept, so that no cache lies where an earlier one was.
+        kept.append(fresh)
         prompt = zoo.random_ids(batch, 7, seed=batch)
         got = _decode(zoo.Session(captured.step, fresh.cache), prompt, steps)
         _assert_close_to_eager(got, _decode(decoder.session(model, batch), prompt, steps))
