@@ -102,7 +102,7 @@ def test_autocast_is_part_of_the_program() -> None:
 def test_field_1_outputs_are_not_overwritten_by_the_next_replay() -> None:
     """Also where only a NumPy array, a view or a storage holds them, and whichever graph of the pool replays.
 
-    The other complaints of the field are tested on all devices, in conformance/test_device_memory.py.
+    The other complaints of the field are tested on all devices, in conformance/test_device_{inputs,outputs,budget}.py.
     """
     compiled = torch.compile(lambda x: x * 2, backend="airgraph", dynamic=True)
     sizes = (4, 9, 4, 4, 9, 9, 4)

@@ -8,7 +8,7 @@ import torch
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-__all__ = ["fits_in_place", "in_place_form", "same_form"]
+__all__ = ["fits_in_place", "in_place_form", "same_form", "same_shape_and_dtype"]
 
 # Their in-place forms change a tensor's memory, not its values.
 _MEMORY = {"aten::resize", "aten::resize_as", "aten::set"}
@@ -44,6 +44,11 @@ def fits_in_place(node: Node) -> bool:
 
 def same_form(a: Node, b: Node) -> bool:
     """Whether two values have the same shape, strides, dtype and device, for all sizes that the graph serves."""
+    return same_shape_and_dtype(a, b) and _same(a.meta["val"].stride(), b.meta["val"].stride())
+
+
+def same_shape_and_dtype(a: Node, b: Node) -> bool:
+    """As `same_form`, whatever the strides."""
     ours, theirs = a.meta.get("val"), b.meta.get("val")
     return (
         isinstance(ours, torch.Tensor)
@@ -53,7 +58,6 @@ def same_form(a: Node, b: Node) -> bool:
         and ours.is_conj() == theirs.is_conj()
         and ours.is_neg() == theirs.is_neg()
         and _same(ours.shape, theirs.shape)
-        and _same(ours.stride(), theirs.stride())
     )
 
 

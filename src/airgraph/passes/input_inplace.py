@@ -15,7 +15,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from airgraph.passes.aliases import Aliases
-from airgraph.passes.in_place_forms import in_place_form, same_form
+from airgraph.passes.in_place_forms import in_place_form, same_form, same_shape_and_dtype
 
 __all__ = ["reinplace_mutated_inputs"]
 
@@ -80,7 +80,11 @@ def _chain(target: Node, value: object) -> list[_Link] | str:
         if in_place is None and op not in _SCATTERS:
             return f"{value.name} ({op}) has no in-place form"
         base = value.args[0]
-        if not isinstance(base, Node) or not _same_values(value, target) or not _same_values(base, target):
+        if (
+            not isinstance(base, Node)
+            or not same_shape_and_dtype(value, target)
+            or not same_shape_and_dtype(base, target)
+        ):
             return f"shape or dtype of {value.name} differ from the input's"
         chain.append(_Link(value, in_place))
         value = base
@@ -136,13 +140,3 @@ def _value_of(node: Node) -> Any:
     """What a view gives, from the fake values of its arguments."""
     args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
     return node.target(*args, **kwargs)  # type: ignore[operator]
-
-
-def _same_values(node: Node, target: Node) -> bool:
-    ours, theirs = node.meta.get("val"), target.meta.get("val")
-    return (
-        isinstance(ours, torch.Tensor)
-        and isinstance(theirs, torch.Tensor)
-        and ours.dtype == theirs.dtype
-        and ours.shape == theirs.shape
-    )
