@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import airgraph
+from airgraph.errors import OptionError
 
 
 class Model(nn.Module):
@@ -70,3 +71,11 @@ def test_nothing_is_written_without_being_asked(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     torch.compile(lambda x: x + 1, backend="airgraph")(torch.ones(2))
     assert list(tmp_path.iterdir()) == []
+
+
+@torch.no_grad()
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    options = {"dump_dir": str(tmp_path / "file" / "dumps")}
+    with pytest.raises(OptionError, match=r"option 'dump_dir': cannot write .*/file/dumps/graph_\d+/00_before.py"):
+        torch.compile(lambda x: x + 1, backend="airgraph", options=options)(torch.ones(2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import operator
 import os
 import re
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from airgraph.errors import OptionError
 from airgraph.program import source_lines
 from airgraph.program.inputs import InputPlan
 
@@ -34,17 +36,25 @@ class Dump:
         """The program that is captured, as a file that runs, with constants beside it."""
         constants = {str(node.target): _attribute(gm, str(node.target)) for node in gm.graph.find_nodes(op="get_attr")}
         if constants:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            torch.save(constants, self.folder / "constants.pt")
+            held = io.BytesIO()
+            torch.save(constants, held)
+            self._write("constants.pt", held.getvalue())
         self._write("program.py", runnable(gm, plans))
 
     def tape(self, key: str, lines: Sequence[str]) -> None:
         """The calls of one capture."""
         self._write(f"tape_{_plain(key) or 'single'}.txt", "\n".join(lines) + "\n")
 
-    def _write(self, name: str, text: str) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / name).write_text(text, encoding="utf-8")
+    def _write(self, name: str, content: str | bytes) -> None:
+        """Raises OptionError where the folder cannot be written."""
+        path = self.folder / name
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
+        except OSError as error:
+            raise OptionError(
+                f"option 'dump_dir': cannot write {path}: {error.strerror}. Give another folder."
+            ) from error
         self._written += 1
 
 
