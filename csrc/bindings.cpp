@@ -273,6 +273,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   });
   m.def("simd_level", &at::get_cpu_capability);
   m.def("kernel_count", &kernel_count);
+  m.def("has_kernel", [](const std::string& name, const std::string& overload) {
+    return find_kernel(name, overload) != nullptr;
+  });
 }
 
 }  // namespace airgraph

@@ -1,4 +1,4 @@
-// Operators whose work is a copy into the output slot, perhaps followed by an in-place operator on it.
+// Operators that fill the output slot, some with a copy of a tensor before they write into it.
 // ATen has no out-variant of its own for them on CPU, so the generic tiers would allocate.
 #include <ATen/CPUFunctions.h>
 #include <ATen/native/Copy.h>
@@ -12,27 +12,6 @@ namespace airgraph {
 namespace {
 
 using namespace typed;
-
-struct CopyCtx final : Step {
-  at::Tensor out;
-  at::Tensor self;
-};
-
-void run_copy(Step* step) {
-  auto& ctx = *static_cast<CopyCtx*>(step);
-  at::native::copy_(ctx.out, ctx.self, /*non_blocking=*/false);
-}
-
-// clone(self, memory_format), _to_copy(self, dtype, ...): the slot already has dtype and strides.
-std::optional<PreparedStep> make_copy(const torch::jit::Stack& args, c10::ArrayRef<at::Tensor> outs) {
-  auto ctx = std::make_unique<CopyCtx>();
-  ctx->out = outs[0];
-  ctx->self = args[0].toTensor();
-  if (ctx->self.sizes() != ctx->out.sizes()) {
-    return std::nullopt;
-  }
-  return PreparedStep{&run_copy, std::move(ctx)};
-}
 
 struct FillCtx final : Step {
   at::Tensor out;
@@ -130,8 +109,6 @@ std::optional<PreparedStep> make_masked_fill(const torch::jit::Stack& args,
 }
 
 const KernelRow rows[] = {
-    {"aten::clone", "", &make_copy},
-    {"aten::_to_copy", "", &make_copy},
     {"aten::full", "", &make_full},
     {"aten::full_like", "", &make_full},
     {"aten::zeros", "", &make_zeros},

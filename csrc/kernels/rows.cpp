@@ -1,6 +1,8 @@
-// Operators that only move whole blocks of memory: cat, index_copy. The blocks are worked out at capture, so a
+// Operators that only move whole blocks of memory: copies, cat, index_copy. The blocks are worked out at capture, so a
 // replay is a loop of memcpy. Addresses are read at each replay, since an output's storage may be renewed.
 #include <ATen/CPUFunctions.h>
+#include <ATen/native/Copy.h>
+#include <ATen/ops/copy_native.h>
 
 #include <algorithm>
 #include <cstring>
@@ -71,6 +73,64 @@ bool add_blocks(const at::Tensor& from, const at::Tensor& to, size_t source, int
     }
   }
   return true;
+}
+
+void move_blocks(const std::vector<Block>& blocks, const char* from, char* to) {
+  for (const auto& block : blocks) {
+    std::memcpy(to + block.to, from + block.from, block.nbytes);
+  }
+}
+
+struct CopyCtx final : Step {
+  at::Tensor out;
+  at::Tensor self;
+  std::vector<Block> blocks;
+};
+
+void run_copy(Step* step) {
+  auto& ctx = *static_cast<CopyCtx*>(step);
+  at::native::copy_(ctx.out, ctx.self, /*non_blocking=*/false);
+}
+
+void run_block_copy(Step* step) {
+  auto& ctx = *static_cast<CopyCtx*>(step);
+  move_blocks(ctx.blocks, static_cast<const char*>(ctx.self.const_data_ptr()), bytes(ctx.out));
+}
+
+// Whether moving blocks beats ATen's copy: not for single elements, which it moves in vectors, nor for so much that it
+// uses threads.
+bool worth_moving(const at::Tensor& out, const std::vector<Block>& blocks) {
+  constexpr size_t kLeastRun = 32;
+  constexpr size_t kMostBytes = 256 * 1024;
+  return out.nbytes() <= kMostBytes && (blocks.size() <= 4 || blocks[0].nbytes >= kLeastRun);
+}
+
+PreparedStep copy_of(const at::Tensor& out, const at::Tensor& self) {
+  auto ctx = std::make_unique<CopyCtx>();
+  ctx->out = out;
+  ctx->self = self;
+  const bool plain = self.sizes() == out.sizes() && self.scalar_type() == out.scalar_type() && !self.is_conj() &&
+                     !self.is_neg() && !self.is_alias_of(out);
+  if (plain && add_blocks(self, out, 0, 0, ctx->blocks) && worth_moving(out, ctx->blocks)) {
+    return {&run_block_copy, std::move(ctx), Tier::prepared};
+  }
+  return {&run_copy, std::move(ctx)};
+}
+
+// clone(self, memory_format), _to_copy(self, dtype, ...): the slot already has dtype and strides.
+std::optional<PreparedStep> make_copy(const torch::jit::Stack& args, c10::ArrayRef<at::Tensor> outs) {
+  if (args[0].toTensor().sizes() != outs[0].sizes()) {
+    return std::nullopt;
+  }
+  return copy_of(outs[0], args[0].toTensor());
+}
+
+// copy_(self, src, non_blocking), where src may be broadcast.
+std::optional<PreparedStep> make_copy_into(const torch::jit::Stack& args, c10::ArrayRef<at::Tensor> outs) {
+  if (!outs.empty()) {
+    return std::nullopt;
+  }
+  return copy_of(args[0].toTensor(), args[1].toTensor());
 }
 
 struct CatCtx final : Step {
@@ -168,6 +228,9 @@ std::optional<PreparedStep> make_index_copy(const torch::jit::Stack& args, c10::
 }
 
 const KernelRow rows[] = {
+    {"aten::clone", "", &make_copy},
+    {"aten::_to_copy", "", &make_copy},
+    {"aten::copy_", "", &make_copy_into},
     {"aten::cat", "", &make_cat},
     {"aten::index_copy_", "", &make_index_copy},
 };

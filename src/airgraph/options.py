@@ -64,7 +64,7 @@ class Options:
     inplace_pass: bool = _option(True, "let operators write into intermediates that nobody needs any more")
     input_inplace_pass: bool = _option(True, "write mutated inputs in place instead of copying them back")
     remove_noop_ops: bool = _option(True, "remove operators that change nothing")
-    remove_cat_ops: bool = _option(True, "let producers write into slices of a cat", available=False)
+    remove_cat_ops: bool = _option(True, "let what makes the parts of a cat or stack write into slices of it")
     pattern_fusion_pass: bool = _option(True, "apply what `airgraph.register_replacement` registered")
     post_grad_custom_pre_pass: Callable[..., None] | None = _option(
         None, "a pass of yours before the built-in ones: `(gm, example_inputs, options) -> None`"

@@ -21,6 +21,7 @@ from airgraph.passes.inplace import reinplace_intermediates
 from airgraph.passes.input_inplace import reinplace_mutated_inputs
 from airgraph.passes.noop import remove_noops
 from airgraph.passes.pattern_fusion import apply_replacements
+from airgraph.passes.remove_cat import remove_cats
 
 __all__ = ["PASSES", "Pass", "run_passes"]
 
@@ -49,6 +50,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("common_subexpressions", share_common_subexpressions, always=True),
     Pass("dead_code", remove_dead_code, always=True),
     Pass("input_inplace_pass", reinplace_mutated_inputs, reinplaces=True),
+    Pass("remove_cat_ops", remove_cats, reinplaces=True),
     Pass("inplace_pass", reinplace_intermediates, reinplaces=True),
 )
 

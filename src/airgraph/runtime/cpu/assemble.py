@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from airgraph.errors import InternalError, UnsupportedGraph
 from airgraph.memory.plan import Lifetime, Plan, assign_offsets
 from airgraph.memory.pool import Lease
 from airgraph.runtime.cpu.engine import engine
-from airgraph.runtime.cpu.out_variants import elementwise_functional, out_overload
+from airgraph.runtime.cpu.out_variants import functional_of, is_elementwise, out_overload
 from airgraph.runtime.cpu.tape import BufferKind, Call, Recording, TensorRef
 
 __all__ = ["ArenaPlan", "Assembled", "assemble", "plan_arena"]
@@ -94,9 +94,32 @@ def assemble(recording: Recording, arena: ArenaPlan, placed: Mapping[int, torch.
     tiers = []
     touches = Counter(buffer for call in recording.calls for buffer in call.touched())
     for call in recording.calls:
-        needed = [ref.buffer in placed or touches[ref.buffer] > 1 for ref in call.outs]
-        tiers.append(_append(tape, call, data, needed))
+        served = _as_functional(call)
+        # A result that is written into an argument is needed whoever reads it.
+        needed = [served is not call or ref.buffer in placed or touches[ref.buffer] > 1 for ref in served.outs]
+        tiers.append(_append(tape, served, data, needed))
     return Assembled(tape, tuple(data), lease, arena, tuple(tiers))
+
+
+def _as_functional(call: Call) -> Call:
+    """A call that writes its `out`, or element by element its first argument, as one whose result lies there.
+
+    The fast kernels are those of the functional operators. Where they have none, the call stays as it is.
+    """
+    functional = None if call.redispatch else functional_of(call.op)
+    if functional is None:
+        return call
+    kwargs = dict(call.kwargs)
+    outs = [kwargs.pop(argument.name) for argument in call.op._schema.arguments if argument.is_out]
+    target = outs[0] if outs else call.args[0]
+    schema = functional._schema
+    served = engine().has_kernel(schema.name, schema.overload_name) or (
+        is_elementwise(functional) and out_overload(functional) is not None
+    )
+    if not isinstance(target, TensorRef) or not served:
+        return call
+    found = replace(call, op=functional, kwargs=kwargs, outs=(target,), fresh=(True,))
+    return found if is_elementwise(functional) or target.buffer not in found.given() else call
 
 
 def _append(tape: Any, call: Call, data: list[torch.Tensor], needed: list[bool]) -> str:
@@ -109,11 +132,7 @@ def _append(tape: Any, call: Call, data: list[torch.Tensor], needed: list[bool])
             return type(value)(resolve(item) for item in value)
         return value
 
-    op, outs, fresh = call.op, call.outs, call.fresh
-    elementwise = None if call.redispatch else elementwise_functional(op)
-    if elementwise is not None and isinstance(call.args[0], TensorRef):
-        # Served as its functional form that writes where its first argument lies: the fast kernels are those.
-        op, outs, fresh, needed = elementwise, (call.args[0],), (True,), [True]
+    op, outs = call.op, call.outs
     schema = op._schema
     use_out = outs and not call.redispatch and not schema.is_mutable and len(outs) == len(schema.returns)
     try:
@@ -123,7 +142,7 @@ def _append(tape: Any, call: Call, data: list[torch.Tensor], needed: list[bool])
             resolve(call.args),
             {name: resolve(value) for name, value in call.kwargs.items()},
             [_view(data, ref) for ref in outs],
-            list(fresh),
+            list(call.fresh),
             needed,
             out_overload(op) if use_out else None,
             call.redispatch,

@@ -21,9 +21,9 @@ from torch._subclasses.fake_tensor import (
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from airgraph.errors import UnsupportedGraph
+from airgraph.program.out_forms import functional_form
 from airgraph.program.support import capture_obstacle
 from airgraph.runtime.cpu.engine import engine
-from airgraph.runtime.cpu.out_variants import functional_overload
 from airgraph.runtime.cpu.tape import Buffer, BufferKind, Call, Recording, TensorRef
 
 __all__ = ["Recorder"]
@@ -190,7 +190,7 @@ class Recorder:
         self, op: torch._ops.OpOverload, args: Any, kwargs: dict[str, Any], where: str
     ) -> list[torch.Tensor]:
         """The results of an out-variant's functional form, on fake arguments."""
-        functional = functional_overload(op)
+        functional = functional_form(op)
         if functional is None:
             raise UnsupportedGraph("the size of an empty out= is not known", operator=op.name(), source=where)
         inputs = [argument for argument in op._schema.arguments if not argument.is_out]

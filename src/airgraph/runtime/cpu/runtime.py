@@ -21,7 +21,7 @@ from airgraph.runtime.cpu import streams
 from airgraph.runtime.cpu.assemble import Assembled, assemble, plan_arena
 from airgraph.runtime.cpu.engine import engine
 from airgraph.runtime.cpu.recorder import Recorder
-from airgraph.runtime.cpu.tape import BufferKind, Recording, TensorRef
+from airgraph.runtime.cpu.tape import BufferKind, Recording
 from airgraph.runtime.interpretation import Constant, Interpretation, Owned, finish_output
 from airgraph.runtime.placed_inputs import PlacedInputs
 
@@ -127,7 +127,7 @@ class CpuGraph:
         offsets = dict(zip(self._assembled.arena.buffers, self.plan.offsets, strict=True))
         lines = [f"{'operator':40} {'tier':10} {'result at':>12} {'bytes':>12} {'stream':>6}  line"]
         for call, tier in zip(self._recording.calls, self._assembled.tiers, strict=True):
-            ref = call.outs[0] if call.outs else next((a for a in call.args if isinstance(a, TensorRef)), None)
+            ref = call.result()
             place, nbytes = "-", 0
             if ref is not None:
                 buffer = self._recording.buffers[ref.buffer]

@@ -57,9 +57,19 @@ class Call:
     redispatch: bool
     source: str
 
+    def result(self) -> TensorRef | None:
+        """What it makes or writes first."""
+        outs = [self.kwargs.get(argument.name) for argument in self.op._schema.arguments if argument.is_out]
+        candidates = (*self.outs, *outs, *self.args)
+        return next((each for each in candidates if isinstance(each, TensorRef)), None)
+
     def touched(self) -> set[int]:
         """The buffers that this call reads or writes."""
-        found = {ref.buffer for ref in self.outs}
+        return self.given() | {ref.buffer for ref in self.outs}
+
+    def given(self) -> set[int]:
+        """The buffers that its arguments lie in."""
+        found: set[int] = set()
         _collect(self.args, found)
         _collect(tuple(self.kwargs.values()), found)
         return found

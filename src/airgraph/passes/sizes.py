@@ -1,0 +1,43 @@
+"""Sizes of values, which may be expressions of symbols, as arguments of new nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node, Proxy
+from torch.fx.proxy import GraphAppendingTracer
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.reference import PythonReferenceAnalysis
+
+__all__ = ["Sizes"]
+
+
+class Sizes:
+    """Writes sizes of a graph's values from the symbols that are its inputs."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._tracer = GraphAppendingTracer(graph)
+        self._symbols: dict[Any, Node] = {}
+        for node in graph.find_nodes(op="placeholder"):
+            value = node.meta.get("val")
+            if isinstance(value, torch.SymInt) and value.node.expr.is_symbol:
+                self._symbols.setdefault(value.node.expr, node)
+
+    def known(self, values: Iterable[int | torch.SymInt]) -> bool:
+        """Whether these can be written: their symbols are inputs."""
+        return all(isinstance(v, int) or v.node.expr.free_symbols <= self._symbols.keys() for v in values)
+
+    def write(self, value: int | torch.SymInt) -> int | Node:
+        """A number, or a node that computes it where the graph inserts nodes at the moment."""
+        if isinstance(value, int):
+            return value
+        expression = value.node.expr
+        if expression.is_number:
+            return int(expression)
+        bound = {symbol: Proxy(self._symbols[symbol], self._tracer) for symbol in expression.free_symbols}
+        node: Node = sympy_interp(PythonReferenceAnalysis, bound, expression).node
+        node.meta.setdefault("val", value)
+        return node

@@ -1,0 +1,48 @@
+"""Which `out=` overload computes the same as a functional operator, and the reverse, known by their schemas."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+__all__ = ["functional_form", "out_form"]
+
+
+@functools.cache
+def out_form(op: torch._ops.OpOverload, device_type: str, *, generated: bool = False) -> torch._ops.OpOverload | None:
+    """The overload whose arguments are `op`'s followed by one `out` tensor a result, or None.
+
+    generated: also one without a kernel of its own for the device, which calls the functional operator and copies.
+    Losses do not count: some resize `out` to hold the values before they reduce them.
+    """
+    inputs = [(a.name, str(a.type)) for a in op._schema.arguments]
+    results = [str(r.type) for r in op._schema.returns]
+    if not results or any(kind != "Tensor" for kind in results) or ("reduction", "int") in inputs:
+        return None
+    key = torch._C._dispatch_key_for_device(device_type)
+    for name in op.overloadpacket.overloads():
+        candidate: torch._ops.OpOverload = getattr(op.overloadpacket, name)
+        arguments = candidate._schema.arguments
+        outs = [a for a in arguments if a.is_out]
+        plain = [(a.name, str(a.type)) for a in arguments if not a.is_out]
+        if len(outs) != len(results) or any(str(a.type) != "Tensor" for a in outs) or plain != inputs:
+            continue
+        if generated or torch._C._dispatch_has_kernel_for_dispatch_key(candidate.name(), key):
+            return candidate
+    return None
+
+
+@functools.cache
+def functional_form(op: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
+    """The overload that computes the same as an out-variant and returns new tensors, or None."""
+    inputs = [(a.name, str(a.type)) for a in op._schema.arguments if not a.is_out]
+    for name in op.overloadpacket.overloads():
+        candidate: torch._ops.OpOverload = getattr(op.overloadpacket, name)
+        arguments = candidate._schema.arguments
+        plain = [(a.name, str(a.type)) for a in arguments[: len(inputs)]]
+        # Factories such as arange take dtype and device besides.
+        optional = all(a.has_default_value() for a in arguments[len(inputs) :])
+        if plain == inputs and optional and not candidate._schema.is_mutable:
+            return candidate
+    return None
