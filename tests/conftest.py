@@ -28,8 +28,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(autouse=True)
 def fresh_state() -> Iterator[None]:
-    torch._dynamo.reset()
-    airgraph.reset()
     torch.manual_seed(0)
     yield
     torch._dynamo.reset()

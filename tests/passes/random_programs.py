@@ -73,7 +73,7 @@ def make_program(seed: int, length: int) -> Program:
             break
         name, arity, make, *indices = choose.choice(_INSTRUCTIONS)
         step = make(choose)
-        operands = tuple(choose.randrange(len(_indices()), len(values)) for _ in range(arity))
+        operands = tuple(_operand(choose, len(values)) for _ in range(arity))
         if indices:
             operands += (choose.choice(indices[0]),)
         if _writes(name) and _overlaps(*(values[i] for i in operands)):
@@ -93,8 +93,14 @@ def make_program(seed: int, length: int) -> Program:
             continue
         values = after
         instructions.append(Instruction(name, step, operands))
-    outputs = tuple(choose.randrange(len(_indices()), len(values)) for _ in range(choose.randint(1, 4)))
+    outputs = tuple(_operand(choose, len(values)) for _ in range(choose.randint(1, 6)))
     return Program(tuple(instructions), outputs)
+
+
+def _operand(choose: random.Random, count: int) -> int:
+    """One of the values so far, every other time a late one, so that not too much is dead in the end."""
+    first = len(_indices())
+    return choose.randrange(max(first, count - 5) if choose.random() < 0.5 else first, count)
 
 
 def _writes(name: str) -> bool:
@@ -175,6 +181,9 @@ _INSTRUCTIONS: list[tuple[Any, ...]] = [
     ("var_mean", 1, _with((0, 1), lambda a, d: torch.var_mean(a, d, keepdim=True))),
     ("matmul", 2, _fixed(lambda a, b: a @ b.t())),
     ("cat", 2, _with((0, 1), lambda a, b, d: torch.cat([a, b], d).clamp(-50, 50))),
+    ("cat of new values", 2, _with((0, 1), lambda a, b, d: torch.cat([a.sin(), b + 1], d))),
+    ("cat with a new value", 2, _with((0, 1), lambda a, b, d: torch.cat([a, b.relu()], d))),
+    ("cat of cats", 3, _fixed(lambda a, b, c: torch.cat([torch.cat([a.sin(), b * 2], 1), torch.cat([c, c.cos()], 1)]))),
     ("stack", 2, _fixed(lambda a, b: torch.stack([a, b]).sum(0))),
     ("cat one", 1, _fixed(lambda a: torch.cat([a]))),
     ("index_select", 1, _fixed(lambda a, i: a.index_select(0, i)), _ROW_INDICES),

@@ -22,6 +22,7 @@ from airgraph.runtime.base import Capabilities, DeviceMemory
 
 class ToyGraph:
     streams = 1
+    copied_nbytes = 0
 
     def __init__(self, program, args, lease):
         self.footprint, self.lease = lease.footprint, lease

@@ -235,7 +235,7 @@ class GraphedCallable:
             streams=device_graph.streams,
             pool=pool.id,
             arena_nbytes=device_graph.footprint.nbytes,
-            copied_nbytes=self._copied_nbytes(args),
+            copied_nbytes=self._copied_nbytes(args) + device_graph.copied_nbytes,
             capture_ms=elapsed_ms,
             device_graph=weakref.ref(device_graph),
             inputs=tuple((plan.source, plan.role.value, _nbytes(args[plan.index])) for plan in self._program.inputs),

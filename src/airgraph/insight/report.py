@@ -47,7 +47,7 @@ class Report:
     """A snapshot. `str()` is a table, `to_dict()` plain data with the keys that API.md lists.
 
     Of a pool: nbytes is the sum of arena, inputs and outputs; saved: what its graphs would take more if each had memory
-    of its own; copied: the most that one call copies.
+    of its own; copied: the most that one call copies, of inputs and within the graph.
     """
 
     graphs: tuple[dict[str, Any], ...]
@@ -140,6 +140,8 @@ def reset() -> None:
     ledger.clear()
     for graphed in list(ledger.callables):
         graphed.reset()
-    gc.collect()
+    if ledger.pools_alive():
+        # Some may belong to graphs that only a cycle keeps.
+        gc.collect()
     for pool in ledger.pools_alive():
         pool.give_back()

@@ -41,6 +41,7 @@ class Aliases:
         self._order = {node: position for position, node in enumerate(graph.nodes)}
         self._roots: dict[Node, frozenset[Node]] = {}
         self._members: dict[Node, set[Node]] = {}
+        self._elements: dict[tuple[Node, Any], Node] = {}
         for node in graph.nodes:
             roots = self._roots_of_new(node)
             self._roots[node] = roots
@@ -83,7 +84,8 @@ class Aliases:
         if is_view(node):
             base = node.args[0]
             if not isinstance(node.target, torch._ops.OpOverload) and isinstance(base, Node) and _makes_each(base):
-                return frozenset({node})
+                # Who takes the same element again takes the same tensor.
+                return frozenset({self._elements.setdefault((base, node.args[1]), node)})
             bases = [base] if isinstance(base, Node) else list(base) if isinstance(base, (list, tuple)) else []
             return self._of_all(each for each in bases if isinstance(each, Node))
         if node.target in _FUNCTIONAL:

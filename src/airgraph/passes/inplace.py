@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
@@ -9,6 +10,8 @@ from torch.fx import GraphModule, Node
 
 from airgraph.passes.aliases import Aliases
 from airgraph.passes.in_place_forms import fits_in_place, in_place_form
+
+log = logging.getLogger(__name__)
 
 __all__ = ["reinplace_intermediates"]
 
@@ -23,7 +26,11 @@ def reinplace_intermediates(gm: GraphModule) -> int:
     aliases = Aliases(gm.graph)
     changed = 0
     for node in gm.graph.nodes:
-        if node.op != "call_function" or not fits_in_place(node) or why_not_in_place(node, aliases):
+        if node.op != "call_function" or not fits_in_place(node):
+            continue
+        obstacle = why_not_in_place(node, aliases)
+        if obstacle is not None:
+            log.debug("%s is not written in place: %s", node.name, obstacle)
             continue
         node.target = in_place_form(node.target)
         aliases.join(node, node.args[0])

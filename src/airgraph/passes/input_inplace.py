@@ -16,6 +16,7 @@ from torch.fx import GraphModule, Node
 
 from airgraph.passes.aliases import Aliases
 from airgraph.passes.in_place_forms import in_place_form, same_form, same_shape_and_dtype
+from airgraph.passes.memory_use import MemoryUse
 
 __all__ = ["reinplace_mutated_inputs"]
 
@@ -38,26 +39,26 @@ def reinplace_mutated_inputs(gm: GraphModule) -> int:
     replaces it, if one of the operator's other arguments shares its memory, or if the new value is an output. Returns
     the number of copies removed.
     """
-    aliases = Aliases(gm.graph)
+    use = MemoryUse(gm.graph)
     removed = 0
     for copy in list(gm.graph.find_nodes(op="call_function", target=_aten.copy_.default)):
         target, value = copy.args[0], copy.args[1]
-        if not (isinstance(target, Node) and target.op == "placeholder" and not copy.users):
+        if not (isinstance(target, Node) and target.op == "placeholder"):
             continue
-        chain = _chain(target, value)
-        obstacle = chain if isinstance(chain, str) else _obstacle(target, chain, copy, aliases)
+        chain = _chain(target, value) if not copy.users else "the copy itself is read"
+        obstacle = chain if isinstance(chain, str) else _obstacle(target, chain, copy, use.aliases)
         if isinstance(chain, str) or obstacle is not None:
             log.debug("the copy into input %s stays: %s", target.name, obstacle)
             copy.meta["why_kept"] = obstacle
             continue
         for link in chain:
-            _write_in_place(gm, target, link)
-            aliases.join(link.node, target)
+            _write_in_place(gm, target, link, use)
+            use.aliases.join(link.node, target)
         gm.graph.erase_node(copy)
         removed += 1
         if any(link.in_place is None for link in chain):
             # With the copies into parts, which are new nodes.
-            aliases = Aliases(gm.graph)
+            use = MemoryUse(gm.graph)
     return removed
 
 
@@ -113,7 +114,7 @@ def _obstacle(target: Node, chain: list[_Link], copy: Node, aliases: Aliases) ->
     return None
 
 
-def _write_in_place(gm: GraphModule, target: Node, link: _Link) -> None:
+def _write_in_place(gm: GraphModule, target: Node, link: _Link, use: MemoryUse) -> None:
     node = link.node
     if link.in_place is not None:
         node.target = link.in_place
@@ -122,18 +123,33 @@ def _write_in_place(gm: GraphModule, target: Node, link: _Link) -> None:
             # A new value may have had other strides.
             node.meta["val"] = target.meta["val"]
     else:
-        _copy_into_part(gm, target, node)
+        _copy_into_part(gm, target, node, use)
     node.replace_all_uses_with(target, delete_user_cb=lambda user: user is not node)
     if link.in_place is None:
         gm.graph.erase_node(node)
 
 
-def _copy_into_part(gm: GraphModule, target: Node, node: Node) -> None:
+def _copy_into_part(gm: GraphModule, target: Node, node: Node, use: MemoryUse) -> None:
+    value: Any = node.args[1]
     with gm.graph.inserting_before(node):
         part = gm.graph.call_function(_SCATTERS[node.target], (target, *node.args[2:]), dict(node.kwargs))
-        written = gm.graph.call_function(_aten.copy_.default, (part, node.args[1]))
+        written = gm.graph.call_function(_aten.copy_.default, (part, _uncopied(value, target, use)))
     part.meta = {**node.meta, "val": _value_of(part)}
     written.meta = dict(part.meta)
+    node.args = (*node.args[:1], target, *node.args[2:])
+    for unused in (value, value.args[0] if value.target is _aten.copy.default else value):
+        if not unused.users and unused.op == "call_function":
+            gm.graph.erase_node(unused)
+
+
+def _uncopied(value: Node, target: Node, use: MemoryUse) -> Any:
+    """What a functional copy, made only to be put into a part of the input, is a copy of."""
+    if value.target is not _aten.copy.default or len(value.users) > 1:
+        return value
+    source = value.args[1]
+    if not isinstance(source, Node) or use.aliases.roots(source) & use.aliases.roots(target):
+        return value
+    return value if use.written(source, after=value) else source
 
 
 def _value_of(node: Node) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import logging
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from airgraph.passes.input_inplace import reinplace_mutated_inputs
 from airgraph.passes.noop import remove_noops
 from airgraph.passes.pattern_fusion import apply_replacements
 from airgraph.passes.remove_cat import remove_cats
+from airgraph.passes.shape_arithmetic import fold_shape_arithmetic
 
 __all__ = ["PASSES", "Pass", "run_passes"]
 
@@ -32,7 +34,7 @@ log = logging.getLogger(__name__)
 class Pass:
     """A rewrite of the graph. run: changes it in place and returns how often. name: of the option that switches it.
 
-    always: it has no option.
+    always: it has no option. annotates: it notes on nodes why it left them as they are.
     reinplaces: it lets operators write memory that others read, which is right only in the order of one stream.
     custom: it is the user's.
     """
@@ -42,14 +44,16 @@ class Pass:
     reinplaces: bool = False
     custom: bool = False
     always: bool = False
+    annotates: bool = False
 
 
 PASSES: tuple[Pass, ...] = (
     Pass("pattern_fusion_pass", apply_replacements),
     Pass("remove_noop_ops", remove_noops),
+    Pass("shape_arithmetic", fold_shape_arithmetic, always=True),
     Pass("common_subexpressions", share_common_subexpressions, always=True),
     Pass("dead_code", remove_dead_code, always=True),
-    Pass("input_inplace_pass", reinplace_mutated_inputs, reinplaces=True),
+    Pass("input_inplace_pass", reinplace_mutated_inputs, reinplaces=True, annotates=True),
     Pass("remove_cat_ops", remove_cats, reinplaces=True),
     Pass("inplace_pass", reinplace_intermediates, reinplaces=True),
 )
@@ -71,19 +75,29 @@ def run_passes(
     """
     changes: dict[str, int] = {}
     streams = _streams(gm)
+    spare: Graph | None = None
     for each in _chosen(options, example_inputs, streams):
         if each.reinplaces and streams > 1:
             log.info("%s is skipped: on %d streams reads and writes have no common order", each.name, streams)
             continue
+        if each.custom:
+            # It may call the module.
+            gm.recompile()
+        start = time.perf_counter()
         try:
-            changes[each.name] = _run(each, gm)
+            changes[each.name], spare = _run(each, gm, spare)
         except PassError as error:
+            spare = None
             if each.custom:
+                gm.recompile()
                 raise
             warnings.warn(f"airgraph: {error} It is left out; please report it.", stacklevel=2)
             continue
+        elapsed_ms = (time.perf_counter() - start) * 1e3
+        log.debug("%s: %d changes, %.1f ms", each.name, changes[each.name], elapsed_ms)
         if changes[each.name]:
             on_change(each.name, gm)
+    gm.recompile()
     return changes
 
 
@@ -113,9 +127,13 @@ def _of_user(name: str, run: Callable[..., None], options: Options, example_inpu
     return Pass(name, changes, custom=True)
 
 
-def _run(each: Pass, gm: GraphModule) -> int:
+def _run(each: Pass, gm: GraphModule, spare: Graph | None) -> tuple[int, Graph | None]:
+    """How often a pass changed the graph, and a copy of the graph if one is left over.
+
+    spare: such a copy, on which the pass works.
+    """
     before = gm.graph
-    _set_graph(gm, copy.deepcopy(before))
+    _set_graph(gm, copy.deepcopy(before) if spare is None else spare)
     try:
         changed = each.run(gm)
         if changed:
@@ -125,15 +143,15 @@ def _run(each: Pass, gm: GraphModule) -> int:
         _set_graph(gm, before)
         who = getattr(error, "node", "")
         raise PassError(f"pass {each.name!r} failed{f' at {who}' if who else ''}: {error}.") from error
-    if changed:
-        gm.recompile()
-    else:
-        _set_graph(gm, before)
-    return changed
+    if changed or each.annotates:
+        return changed, None
+    unchanged = gm.graph
+    _set_graph(gm, before)
+    return 0, None if each.custom else unchanged
 
 
 def _set_graph(gm: GraphModule, graph: Graph) -> None:
-    """As `gm.graph = graph`, without generating code for a graph that may not stay."""
+    """As `gm.graph = graph`, without generating code: a later pass may change it."""
     gm._graph = graph
     graph.owning_module = gm
 

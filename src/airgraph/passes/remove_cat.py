@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +11,13 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from airgraph.passes.memory_use import MemoryUse
+from airgraph.passes.shape_arithmetic import fold_shape_arithmetic
 from airgraph.passes.sizes import Sizes
 from airgraph.program.out_forms import out_form
 
-__all__ = ["remove_cats"]
+log = logging.getLogger(__name__)
+
+__all__ = ["keeps_to_strides", "remove_cats"]
 
 _aten = torch.ops.aten
 _JOINS = (_aten.cat.default, _aten.stack.default)
@@ -38,7 +42,7 @@ _DENSE_ONLY = {_aten.gelu.default, _aten.logit.default}
 def remove_cats(gm: GraphModule) -> int:
     """Replace cats and stacks by writes into slices of an empty result; returns how many.
 
-    An operator that makes a part writes it there itself if it has an `out=` form and the result's dtype, and the part is
+    An operator that makes a part writes it there itself if it has an `out=` form and the result's dtype and the part is
     not an output and is not written. Where the slice has other strides than the part had, nobody else may read it, and
     the operator must be known to keep to the strides of its `out`. At most one part that is not made so is copied; with
     more the join stays, since it is one operator and they would be several. A join that is a part of another makes its
@@ -49,6 +53,7 @@ def remove_cats(gm: GraphModule) -> int:
     for node, join in planner.joins.items():
         if node not in inner:
             _Writer(gm, planner.joins, planner.sizes, join.first).make(join)
+    fold_shape_arithmetic(gm)
     return len(planner.joins)
 
 
@@ -74,47 +79,65 @@ class _Planner:
         self._use = MemoryUse(gm.graph)
         self._taken: set[Node] = set()
         for node in gm.graph.nodes:
-            join = self._plan(node) if node.target in _JOINS else None
-            if join is not None:
-                self.joins[node] = join
-                self._taken |= join.made
-                for part in join.made:
-                    self._use.aliases.join(part, node)
+            if node.target not in _JOINS:
+                continue
+            join = self._plan(node)
+            if isinstance(join, str):
+                log.debug("%s stays: %s", node.name, join)
+                continue
+            self.joins[node] = join
+            self._taken |= join.made
+            for part in join.made:
+                self._use.aliases.join(part, node)
 
-    def _plan(self, node: Node) -> _Join | None:
+    def _plan(self, node: Node) -> _Join | str:
+        """What is wrong where it cannot go."""
         parts: list[Any] = list(node.args[0])  # type: ignore[arg-type]
         value = node.meta["val"]
         rank = value.dim() - (node.target is _aten.stack.default)
         forms = [part.meta["val"] for part in parts]
         # By an old rule of cat an empty tensor of one dimension may stand among others.
         if any(form.dim() != rank for form in forms):
-            return None
+            return "its parts differ in rank"
         if not all(self.sizes.known((*form.shape, *form.stride())) for form in [*forms, value]):
-            return None
-        made = frozenset(part for part in parts if part not in self._taken and self._can_be_made_in(node, part))
+            return "a size is not known before the graph runs"
+        obstacles = {part: self._obstacle(node, part) for part in parts}
+        made = frozenset(part for part, obstacle in obstacles.items() if obstacle is None)
         if not made or len(parts) - len(made) > 1:
-            return None
+            reasons = (f"{part.name} {obstacle}" for part, obstacle in obstacles.items() if obstacle)
+            return f"several parts would be copied: {', '.join(reasons)}"
         firsts = [self.joins[part].first if part in self.joins else part for part in made]
         first = min(firsts, key=self._use.aliases.position)
         return _Join(node, made, first, all(self._takes_strides(part) for part in made))
 
-    def _can_be_made_in(self, node: Node, part: Node) -> bool:
+    def _obstacle(self, node: Node, part: Node) -> str | None:
+        """Why a part cannot be made in the memory of a join; None if it can."""
         ours, theirs = part.meta["val"], node.meta["val"]
+        if part in self._taken:
+            return "is part of another"
         if ours.dtype != theirs.dtype or ours.device != theirs.device or ours.is_conj() or ours.is_neg():
-            return False
+            return "has another dtype or device"
         if part not in self.joins and not _writes_where_told(part):
-            return False
-        if self._use.handed_out(part) or self._use.written(part):
-            return False
+            return "is not made by an operator with an out="
+        if self._use.handed_out(part):
+            return "is an output"
+        if self._use.written(part):
+            return "is written"
         # Joins that are replaced read whatever the strides are.
         others = [user for user in self._use.aliases.users(part) if user is not node and user not in self.joins]
         if _same_strides(part, node):
-            return not (others and self._use.written(node))
-        return not others and self._takes_strides(part)
+            return (
+                f"is read by {others[0].name}, and the result is written"
+                if others and self._use.written(node)
+                else None
+            )
+        if others:
+            return f"is read by {others[0].name} with its own strides"
+        return None if self._takes_strides(part) else "may be written as if its strides were its own"
 
     def _takes_strides(self, part: Node) -> bool:
         """Whether a part may be made where the strides are not its own."""
-        return self.joins[part].movable if part in self.joins else _keeps_to_strides(part)
+        return self.joins[part].movable if part in self.joins else keeps_to_strides(part.target)
 
 
 class _Writer:
@@ -177,8 +200,8 @@ def _writes_where_told(part: Node) -> bool:
     return part.op == "call_function" and (part.target in _COPIES or _out_form(part) is not None)
 
 
-def _keeps_to_strides(part: Node) -> bool:
-    op: Any = part.target
+def keeps_to_strides(op: Any) -> bool:
+    """Whether an operator with an `out` writes it right whatever its strides are."""
     if op in _COPIES or op in _ANY_STRIDES:
         return True
     # Random numbers are drawn in the order of memory.

@@ -15,19 +15,22 @@ __all__ = ["Sizes"]
 
 
 class Sizes:
-    """Writes sizes of a graph's values from the symbols that are its inputs."""
+    """Writes sizes of a graph's values from the symbols that its inputs are, or that are sizes of its inputs."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._tracer = GraphAppendingTracer(graph)
-        self._symbols: dict[Any, Node] = {}
+        self._symbols: dict[Any, Node | tuple[Node, int]] = {}
         for node in graph.find_nodes(op="placeholder"):
             value = node.meta.get("val")
-            if isinstance(value, torch.SymInt) and value.node.expr.is_symbol:
-                self._symbols.setdefault(value.node.expr, node)
+            if isinstance(value, torch.SymInt):
+                self._note(value, node)
+            elif isinstance(value, torch.Tensor):
+                for dim, size in enumerate(value.shape):
+                    self._note(size, (node, dim))
 
     def known(self, values: Iterable[int | torch.SymInt]) -> bool:
-        """Whether these can be written: their symbols are inputs."""
+        """Whether these can be written."""
         return all(isinstance(v, int) or v.node.expr.free_symbols <= self._symbols.keys() for v in values)
 
     def write(self, value: int | torch.SymInt) -> int | Node:
@@ -37,7 +40,20 @@ class Sizes:
         expression = value.node.expr
         if expression.is_number:
             return int(expression)
-        bound = {symbol: Proxy(self._symbols[symbol], self._tracer) for symbol in expression.free_symbols}
+        bound = {symbol: Proxy(self._node(symbol), self._tracer) for symbol in expression.free_symbols}
         node: Node = sympy_interp(PythonReferenceAnalysis, bound, expression).node
         node.meta.setdefault("val", value)
+        return node
+
+    def _note(self, size: int | torch.SymInt, where: Node | tuple[Node, int]) -> None:
+        if isinstance(size, torch.SymInt) and size.node.expr.is_symbol:
+            self._symbols.setdefault(size.node.expr, where)
+
+    def _node(self, symbol: Any) -> Node:
+        where = self._symbols[symbol]
+        if isinstance(where, Node):
+            return where
+        tensor, dim = where
+        node = self._graph.call_function(torch.ops.aten.sym_size.int, where)
+        node.meta["val"] = tensor.meta["val"].shape[dim]
         return node

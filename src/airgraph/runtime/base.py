@@ -74,12 +74,13 @@ class DeviceEvent(Protocol):
 class DeviceGraph(Protocol):
     """One recording, ready to replay. Not thread-safe: the caller has the turn of its pool.
 
-    footprint: what it takes of the pool.
+    footprint: what it takes of the pool. copied_nbytes: what operators of the graph copy at each replay.
     """
 
     nodes: int
     streams: int
     footprint: Footprint
+    copied_nbytes: int
 
     def captured_address(self, index: int) -> int:
         """Where argument `index`, used in place, was when the graph was recorded."""

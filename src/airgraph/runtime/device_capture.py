@@ -48,11 +48,15 @@ class CaptureDevice(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """calls: operators that do work; views are none. outputs: as Interpretation.run gives them."""
+    """calls: operators that do work; views are none. outputs: as Interpretation.run gives them.
+
+    copied_nbytes: what the operators copy at each replay.
+    """
 
     graph: Any
     outputs: list[Any]
     calls: int
+    copied_nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +81,15 @@ class Capture:
     def record(self) -> Recorded:
         """Raises UnsupportedGraph, after which device and pool are as before."""
         try:
-            graph, outputs, calls = self._attempt(self.pool)
+            return self._attempt(self.pool)
         except _EndFailed as failed:
             operator, source = self._culprit()
             raise UnsupportedGraph(
                 self.device.in_plain_words(failed.error), operator=operator, source=source
             ) from failed.error
-        return Recorded(graph, outputs, calls)
 
-    def _attempt(self, pool: Any, stop_before: int | None = None) -> tuple[Any, list[Any], int]:
-        """Graph, outputs and number of calls; stop_before: capture only the calls before this one."""
+    def _attempt(self, pool: Any, stop_before: int | None = None) -> Recorded:
+        """stop_before: capture only the calls before this one."""
         graph = self.device.new_graph()
         run = _Run(self.device, self.program, self.args, self.buffers, stop_before)
         outputs: list[Any] = []
@@ -112,7 +115,7 @@ class Capture:
             except BaseException:
                 self._discard(graph, pool, end_failed=end_failed)
                 raise
-        return graph, outputs, run.calls
+        return Recorded(graph, outputs, run.calls, run.copied_nbytes)
 
     def _discard(self, graph: Any, pool: Any, *, end_failed: bool) -> None:
         for step in (graph.reset, self.device.synchronize):
@@ -131,10 +134,10 @@ class Capture:
         for index, node in reversed(suspects):
             pool = self.device.open_pool(self.program.device)
             try:
-                graph, _, _ = self._attempt(pool, stop_before=index)
+                recorded = self._attempt(pool, stop_before=index)
             except (_EndFailed, UnsupportedGraph, RuntimeError):
                 continue
-            self._discard(graph, pool, end_failed=False)
+            self._discard(recorded.graph, pool, end_failed=False)
             return node.target.name(), source_lines.of_node(node)
         if suspects:
             return suspects[0][1].target.name(), source_lines.of_node(suspects[0][1])

@@ -59,6 +59,7 @@ class AcceleratorGraph:
             self._launch.add_output(out)
         self._all_owned = len(made) == len(self._outputs)
         self.nodes = recorded.calls
+        self.copied_nbytes = recorded.copied_nbytes
 
     def captured_address(self, index: int) -> int:
         return self._placed.addresses[index]

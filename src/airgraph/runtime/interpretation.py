@@ -13,6 +13,7 @@ from airgraph.errors import UnsupportedGraph
 from airgraph.program import source_lines
 from airgraph.program.inputs import InputPlan, InputRole
 from airgraph.program.program import CaptureProgram
+from airgraph.runtime.copies import copied_nbytes
 
 __all__ = ["Constant", "InputView", "Interpretation", "Owned", "finish_output", "shares_memory"]
 
@@ -64,7 +65,7 @@ def shares_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
 class Interpretation:
     """One walk over the FX graph. A device says how an input comes in and what a call does.
 
-    clone_input: whether user inputs are copied in.
+    clone_input: whether user inputs are copied in. copied_nbytes: what the operators walked over copy at each replay.
     """
 
     def __init__(self, program: CaptureProgram, args: Sequence[Any], *, clone_input: bool) -> None:
@@ -72,6 +73,7 @@ class Interpretation:
         self._args = args
         self._clone_input = clone_input
         self._values: dict[Node, Any] = {}
+        self.copied_nbytes = 0
 
     def clones(self, plan: InputPlan) -> bool:
         """Whether an input is copied into a buffer of the graph's."""
@@ -115,10 +117,12 @@ class Interpretation:
         if node.target._schema.name in _ABSOLUTE_VIEWS:
             self._check_absolute_view(node, where)
         try:
-            return self.call(node.target, args, kwargs, where)
+            result = self.call(node.target, args, kwargs, where)
         except _OPERATOR_ERRORS as error:
             reason = f"it fails on these inputs ({str(error).splitlines()[0]})"
             raise UnsupportedGraph(reason, operator=node.target.name(), source=where) from error
+        self.copied_nbytes += copied_nbytes(node.target, args, result)
+        return result
 
     def _check_absolute_view(self, node: Node, where: str) -> None:
         """Strides and offset of as_strided are those of the caller's storage; a copied input has another."""

@@ -59,9 +59,10 @@ class CpuRuntime:
 
     def record(self, program: CaptureProgram, args: list[Any], pool: ArenaPool, options: Options) -> CpuGraph:
         recorder = Recorder(keep_external=False)
+        walk = _Recording(program, args, recorder, clone_input=options.clone_input)
         with torch.no_grad():
-            outputs = _Recording(program, args, recorder, clone_input=options.clone_input).run()
-        return _build(program, recorder, outputs, args, pool, options)
+            outputs = walk.run()
+        return _build(program, recorder, outputs, walk.copied_nbytes, args, pool, options)
 
 
 class CpuGraph:
@@ -77,6 +78,7 @@ class CpuGraph:
         outputs: list[Any],
         placed: PlacedInputs,
         slots: list[_InputSlot],
+        copied_nbytes: int,
     ) -> None:
         self._recording = recording
         self._assembled = assembled
@@ -85,6 +87,7 @@ class CpuGraph:
         self._all_owned = all(type(out) is Owned for out in outputs)
         self._placed = placed
         self._slots = slots
+        self.copied_nbytes = copied_nbytes
         self.nodes = len(recording.calls)
         self.footprint = assembled.lease.footprint
         self.tiers = Counter(assembled.tiers)
@@ -179,6 +182,7 @@ def _build(
     program: CaptureProgram,
     recorder: Recorder,
     outputs: list[Any],
+    copied_nbytes: int,
     args: list[Any],
     pool: ArenaPool,
     options: Options,
@@ -231,4 +235,4 @@ def _build(
             )
             final.append(Owned(count))
             count += 1
-    return CpuGraph(recording, assembled, launch, final, inputs_in_place, slots)
+    return CpuGraph(recording, assembled, launch, final, inputs_in_place, slots, copied_nbytes)

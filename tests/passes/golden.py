@@ -1,0 +1,131 @@
+"""Small programs and what a pass makes of each: every rule, and every reason to leave the graph alone.
+
+`@case("remove_noop_ops")` collects a function. Its parameters are named tensors of `_inputs`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functionalize
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from airgraph.options import Options
+from airgraph.passes.pipeline import run_passes
+
+__all__ = ["CASES", "Case", "case", "rewritten"]
+
+_SWITCHES = (
+    "pattern_fusion_pass",
+    "remove_noop_ops",
+    "input_inplace_pass",
+    "remove_cat_ops",
+    "inplace_pass",
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """options: on for this program. dynamic: sizes are symbols. direct: operators in place are kept as written."""
+
+    name: str
+    program: Callable[..., Any]
+    options: dict[str, bool]
+    dynamic: bool
+    direct: bool
+
+
+CASES: list[Case] = []
+
+
+def case(*options: str, dynamic: bool = False, direct: bool = False) -> Callable[[Callable[..., Any]], Any]:
+    """options: the passes to switch on; those without an option always run."""
+
+    def collect(program: Callable[..., Any]) -> Callable[..., Any]:
+        name = "-".join([*options, program.__name__.strip("_")])
+        assert name not in {each.name for each in CASES}, name
+        CASES.append(Case(name, program, {each: each in options for each in _SWITCHES}, dynamic, direct))
+        return program
+
+    return collect
+
+
+def _inputs() -> dict[str, Tensor]:
+    return {
+        "x": torch.zeros(4, 4),
+        "y": torch.zeros(4, 4),
+        "kv": torch.zeros(8, 4),
+        "row": torch.zeros(1, 4),
+        "v": torch.zeros(4),
+        "i": torch.zeros(1, dtype=torch.long),
+        "n": torch.zeros(4, 4, dtype=torch.long),
+        "m": torch.zeros(4, 4, dtype=torch.bool),
+        "d": torch.zeros(4, 4, dtype=torch.double),
+        "e": torch.zeros(0),
+    }
+
+
+def rewritten(each: Case) -> str:
+    """The program before and after the passes, how often each changed it, and what they logged."""
+    known = _inputs()
+    given = [known[name] for name in inspect.signature(each.program).parameters]
+    program = each.program if each.direct else functionalize(each.program, remove="mutations")
+    tracing = "symbolic" if each.dynamic else "fake"
+    gm = make_fx(program, tracing_mode=tracing, _error_on_data_dependent_ops=False)(*given)
+    before = _text(gm)
+    with _logged() as lines:
+        changes = run_passes(gm, Options(**each.options))
+    counts = ", ".join(f"{name} {count}" for name, count in changes.items() if count) or "nothing"
+    after = _text(gm) if any(changes.values()) else []
+    return "\n".join([*before, "", f"changed: {counts}", *[f"log: {line}" for line in lines], *after])
+
+
+def _text(gm: GraphModule) -> list[str]:
+    names = [node.name for node in gm.graph.find_nodes(op="placeholder")]
+    lines = [f"({', '.join(names)}):"]
+    for node in gm.graph.nodes:
+        if node.op == "call_function":
+            arguments = [_argument(a) for a in node.args] + [f"{k}={_argument(v)}" for k, v in node.kwargs.items()]
+            kept = f"  # kept: {node.meta['why_kept']}" if node.meta.get("why_kept") else ""
+            target = getattr(node.target, "__name__", str(node.target))
+            lines.append(f"    {node.name} = {target}({', '.join(arguments)}){kept}")
+    return [*lines, f"    return {_argument(gm.graph.output_node().args[0])}"]
+
+
+def _argument(value: Any) -> str:
+    if isinstance(value, Node):
+        return value.name
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_argument, value))}]"
+    return str(value)
+
+
+@contextmanager
+def _logged() -> Iterator[list[str]]:
+    """What passes say about nodes that they leave alone."""
+    lines: list[str] = []
+
+    class Collect(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    loggers = [logging.getLogger(f"airgraph.passes.{name}") for name in ("inplace", "input_inplace", "remove_cat")]
+    handler = Collect()
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.DEBUG)
+    try:
+        yield lines
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(level)
