@@ -245,6 +245,12 @@ def computed_twice_and_written(x: Tensor):
     return first.relu() + second.neg()
 
 
+@case(direct=True)
+def seen_twice_and_written(x: Tensor):
+    x.t().add_(1)
+    return x.t().relu()
+
+
 @case()
 def computed_twice_for_two_outputs(x: Tensor):
     return x * 2, x * 2

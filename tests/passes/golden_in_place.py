@@ -81,6 +81,68 @@ def chain(kv: Tensor, row: Tensor, i: Tensor):
 
 
 @on_input
+def seen_as_another_shape(kv: Tensor, row: Tensor, i: Tensor):
+    kv.view(2, 4, 4)[1].index_copy_(0, i, row)
+    return kv.sum()
+
+
+@on_input
+def seen_flat(kv: Tensor, v: Tensor, i: Tensor):
+    kv.view(-1).index_put_((i,), v[:1])
+    return kv.sum()
+
+
+@on_input
+def seen_turned(kv: Tensor, i: Tensor, v: Tensor):
+    kv.t()[1:3].mul_(2)
+    kv.t()[0].add_(1)
+    return v + 1
+
+
+@on_input
+def row_of_a_part(kv: Tensor, row: Tensor):
+    kv[2:6][1:2] = row
+    return kv.sum()
+
+
+@on_input_as_written
+def turned_and_not_turned_back(x: Tensor, v: Tensor):
+    aten.copy_.default(x, aten.add.Tensor(x.t(), 1))
+    return v + 1
+
+
+@on_input_as_written
+def turned_twice_but_not_back(x: Tensor, v: Tensor):
+    aten.copy_.default(x, aten.add.Tensor(x.view(16), 1).view(4, 4).t())
+    return v + 1
+
+
+@on_input_as_written
+def value_in_another_shape_is_read_late(x: Tensor, v: Tensor):
+    flat = aten.add.Tensor(x.view(16), 1)
+    second = aten.mul.Tensor(flat.view(4, 4), 2)
+    late = flat.sum()
+    aten.copy_.default(x, second)
+    return late
+
+
+@on_input_as_written
+def strides_differ_and_a_view_is_taken(strided: Tensor):
+    new = aten.add.Tensor(strided, 1)
+    flat = new.view(16).sum()
+    aten.copy_.default(strided, new)
+    return flat
+
+
+@on_input_as_written
+def strides_differ_and_no_view_is_taken(strided: Tensor):
+    new = aten.add.Tensor(strided, 1)
+    total = new.sum()
+    aten.copy_.default(strided, new)
+    return total
+
+
+@on_input
 def two_inputs(x: Tensor, y: Tensor):
     x.add_(y)
     y.mul_(2)

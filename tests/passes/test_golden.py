@@ -5,12 +5,13 @@ After a change that is meant: `pytest tests/passes/test_golden.py --snapshot-upd
 
 import golden_cat
 import golden_clean_up
+import golden_custom_operators
 import golden_in_place
 import pytest
 from golden import CASES, Case, rewritten
 from syrupy.assertion import SnapshotAssertion
 
-_FILES = (golden_clean_up, golden_cat, golden_in_place)
+_FILES = (golden_clean_up, golden_cat, golden_in_place, golden_custom_operators)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

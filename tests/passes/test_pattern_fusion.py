@@ -29,22 +29,24 @@ def _program(x: Tensor, y: Tensor) -> Tensor:
     return ((x.exp() + y) * 3).relu() + 1
 
 
-def _run(**options: object) -> tuple[Tensor, int | None]:
+def _run(dynamic: bool = False, **options: object) -> tuple[Tensor, int | None]:
     torch._dynamo.reset()
     airgraph.reset()
     with torch.no_grad():
-        out = torch.compile(_program, backend="airgraph", options=options)(torch.zeros(4), torch.full((4,), 0.25))
+        out = torch.compile(_program, backend="airgraph", dynamic=dynamic, options=options)(
+            torch.zeros(4), torch.full((4,), 0.25)
+        )
     return out, airgraph.explain().to_dict()["passes"].get("pattern_fusion_pass")
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_match_is_replaced(dynamic: bool) -> None:
     undo = airgraph.register_replacement(_scaled_sum, _as_difference, (torch.ones(2), torch.ones(2)))
-    out, replaced = _run()
+    out, replaced = _run(dynamic)
     assert replaced == 1 and out.tolist() == [1.75] * 4
     undo()
     undo()
-    out, replaced = _run()
+    out, replaced = _run(dynamic)
     assert replaced == 0 and out.tolist() == [4.75] * 4
 
 

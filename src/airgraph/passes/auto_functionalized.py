@@ -1,7 +1,7 @@
 """Call operators that write their arguments as themselves again.
 
 AOTAutograd wraps a custom operator that mutates arguments into `auto_functionalized`, which returns new values instead.
-Here the operator takes its place: on the arguments themselves where their old values are dead, else on copies.
+Here the operator takes its place and writes copies; the reinplace passes remove those that are not needed.
 """
 
 from __future__ import annotations
@@ -21,29 +21,23 @@ from torch._higher_order_ops.auto_functionalize import (
 )
 from torch.fx import GraphModule, Node
 
-from airgraph.passes.aliases import Aliases
-
 __all__ = ["call_mutating_operators"]
 
 _aten = torch.ops.aten
 
 
-def call_mutating_operators(gm: GraphModule, *, write_inputs: bool, write_intermediates: bool) -> int:
-    """Replace every auto_functionalized call by the operator that it wraps; returns how many.
-
-    write_inputs: an input whose new value is copied back into it is written in place if nobody needs the old value.
-    write_intermediates: so is an intermediate. Otherwise the operator writes a copy.
-    """
+def call_mutating_operators(gm: GraphModule) -> int:
+    """Replace every auto_functionalized call by the operator that it wraps, on copies; returns how many."""
     changed = 0
     for node in list(gm.graph.nodes):
         if node.op != "call_function" or node.target not in (auto_functionalized, auto_functionalized_v2):
             continue
-        _replace(gm, node, write_inputs, write_intermediates)
+        _replace(gm, node)
         changed += 1
     return changed
 
 
-def _replace(gm: GraphModule, node: Node, write_inputs: bool, write_intermediates: bool) -> None:
+def _replace(gm: GraphModule, node: Node) -> None:
     op: Any = node.args[0]
     names, types = get_mutable_args(op)
     kwargs = dict(node.kwargs)
@@ -53,82 +47,41 @@ def _replace(gm: GraphModule, node: Node, write_inputs: bool, write_intermediate
     else:
         bases = list(kwargs.pop("_all_bases"))  # type: ignore[arg-type]
         views = read_view_information_from_args(names, types, kwargs, bases)
-    results = _results(node, len(op._schema.returns))
-    written: list[Any] = []
+    results = _results(node)
     with gm.graph.inserting_before(node):
-        for position, base in enumerate(bases):
-            if not isinstance(base, Node):
-                # A list of tensors, or None, given to the first version.
-                written.append(_copies(gm, base))
-                continue
-            new_value = results.get(len(_returned(op)) + position)
-            in_place = _writable(node, base, bases, new_value, write_inputs, write_intermediates)
-            written.append(base if in_place else _copy(gm, base))
+        written = [_copy(gm, base) for base in bases]
         if views is None:
             arguments = dict(zip(names, written, strict=True))
         else:
             arguments = {name: _view(gm, info, written) for name, info in views.items()}
         call = gm.graph.call_function(op, (), {**kwargs, **arguments})
         call.meta = {**node.meta, "val": _value(node, op)}
+    returned = len(_returned(op))
     for position, item in results.items():
-        returned = len(_returned(op))
         if position >= returned:
-            new: Any = written[position - returned]
+            _replace_by(item, written[position - returned])
         elif len(op._schema.returns) == 1:
-            new = call
+            _replace_by(item, call)
         else:
             with gm.graph.inserting_before(node):
                 new = gm.graph.call_function(operator.getitem, (call, position))
             new.meta = dict(item.meta)
-        if isinstance(new, Node):
-            item.replace_all_uses_with(new)
-            for user in list(new.users):
-                if user.target is _aten.copy_.default and user.args[0] is user.args[1]:
-                    gm.graph.erase_node(user)
-        gm.graph.erase_node(item)
+            _replace_by(item, new)
     gm.graph.erase_node(node)
 
 
-def _writable(
-    node: Node, base: Node, bases: list[Any], new_value: Node | None, write_inputs: bool, write_intermediates: bool
-) -> bool:
-    """Whether an operator may write `base` itself, since nobody needs its old value afterwards."""
-    aliases = Aliases(node.graph)
-    roots = aliases.roots(base)
-    others = [n for n in node.all_input_nodes if n is not base]
-    if any(aliases.roots(other) & roots for other in others) or bases.count(base) > 1:
-        return False
-    if base.op == "placeholder":
-        back = [user for user in base.users if user.target is _aten.copy_.default and user.args == (base, new_value)]
-        if not write_inputs or new_value is None or len(back) != 1 or _handed_out(aliases, new_value, node, base):
-            return False
-        later = [u for u in aliases.users(base) if u is not back[0] and u is not node and _old_value(aliases, u, node)]
-        return not later
-    made_here = all(root.op == "call_function" for root in roots)
-    users = [u for u in aliases.users(base) if u is not node and _old_value(aliases, u, node)]
-    return write_intermediates and made_here and not users
+def _replace_by(item: Node, new: Any) -> None:
+    """new: a node, or a list of them, of which the users of `item` take elements."""
+    if isinstance(new, Node):
+        item.replace_all_uses_with(new)
+    elif isinstance(new, (list, tuple)):
+        for user in list(item.users):
+            position: Any = user.args[1]
+            _replace_by(user, new[position])
+    item.graph.erase_node(item)
 
 
-def _old_value(aliases: Aliases, user: Node, node: Node) -> bool:
-    """Whether a user of the memory comes after the operator; what takes the operator's results takes the new value."""
-    return aliases.position(user) > aliases.position(node) and node not in user.all_input_nodes
-
-
-def _handed_out(aliases: Aliases, new_value: Node, node: Node, base: Node) -> bool:
-    """Whether an output lies in the memory of the new value, which would be the input's."""
-    found, pending = set(), [new_value]
-    while pending:
-        each = pending.pop()
-        for user in each.users:
-            if user.op == "output":
-                return True
-            if user not in found and aliases.roots(user) & aliases.roots(new_value):
-                found.add(user)
-                pending.append(user)
-    return False
-
-
-def _results(node: Node, returns: int) -> dict[int, Node]:
+def _results(node: Node) -> dict[int, Node]:
     """The elements of the wrapped call that are used, by position; the same element may be taken once only."""
     found: dict[int, Node] = {}
     for user in list(node.users):
@@ -153,14 +106,15 @@ def _value(node: Node, op: Any) -> Any:
     return None if returns == 0 else values[0] if returns == 1 else tuple(values[:returns])
 
 
-def _copy(gm: GraphModule, base: Node) -> Node:
+def _copy(gm: GraphModule, base: Any) -> Any:
+    """A copy of a tensor, or of each in a list; None is none."""
+    if isinstance(base, (list, tuple)):
+        return [_copy(gm, each) for each in base]
+    if not isinstance(base, Node):
+        return base
     copy = gm.graph.call_function(_aten.clone.default, (base,))
     copy.meta = {"val": base.meta["val"].clone()}
     return copy
-
-
-def _copies(gm: GraphModule, value: Any) -> Any:
-    return [_copy(gm, each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def _view(gm: GraphModule, info: Any, bases: list[Any]) -> Any:

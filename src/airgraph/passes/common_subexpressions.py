@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from airgraph.passes.aliases import is_view
 from airgraph.passes.memory_use import MemoryUse
 
 __all__ = ["share_common_subexpressions"]
@@ -16,7 +17,7 @@ def share_common_subexpressions(gm: GraphModule) -> int:
     """Let a later call of an operator with the same arguments use the result of the earlier; returns how many.
 
     Only of operators that always give the same; not where the result or an argument is written, nor where it is handed
-    out, since two outputs would come to share memory.
+    out, since two outputs would come to share memory. Two equal views are one anyway.
     """
     shared = 0
     first: dict[Any, Node] = {}
@@ -28,14 +29,18 @@ def share_common_subexpressions(gm: GraphModule) -> int:
         earlier = first.setdefault(key, node)
         if earlier is node:
             continue
-        written = any(use.written(each) for each in (earlier, node, *node.all_input_nodes))
-        if written or use.handed_out(node) or not _reproducible(node):
+        if not is_view(node) and not _may_be_shared(node, earlier, use):
             continue
         use.aliases.join(node, earlier)
         node.replace_all_uses_with(earlier)
         gm.graph.erase_node(node)
         shared += 1
     return shared
+
+
+def _may_be_shared(node: Node, earlier: Node, use: MemoryUse) -> bool:
+    written = any(use.written(each) for each in (earlier, node, *node.all_input_nodes))
+    return not written and not use.handed_out(node) and _reproducible(node)
 
 
 def _key(node: Node) -> Any:

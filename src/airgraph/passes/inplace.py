@@ -9,7 +9,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from airgraph.passes.aliases import Aliases
-from airgraph.passes.in_place_forms import fits_in_place, in_place_form
+from airgraph.passes.in_place_forms import fits_in_place, in_place_form, same_form
 
 log = logging.getLogger(__name__)
 
@@ -17,7 +17,7 @@ __all__ = ["reinplace_intermediates"]
 
 
 def reinplace_intermediates(gm: GraphModule) -> int:
-    """Replace `op(x, ...)` by `op_(x, ...)` where x is an intermediate that is dead afterwards.
+    """Replace `op(x, ...)` by `op_(x, ...)` where x is an intermediate that is dead afterwards, a copy of x by x.
 
     All that shares memory with x must be dead, x must have the result's shape, strides and dtype, and none of the other
     arguments may share memory with it, unless the operator works element by element and is given x itself. Inputs and
@@ -25,17 +25,26 @@ def reinplace_intermediates(gm: GraphModule) -> int:
     """
     aliases = Aliases(gm.graph)
     changed = 0
-    for node in gm.graph.nodes:
-        if node.op != "call_function" or not fits_in_place(node):
+    for node in list(gm.graph.nodes):
+        if node.op != "call_function" or not (fits_in_place(node) or _is_copy(node)):
             continue
         obstacle = why_not_in_place(node, aliases)
         if obstacle is not None:
             log.debug("%s is not written in place: %s", node.name, obstacle)
             continue
-        node.target = in_place_form(node.target)
         aliases.join(node, node.args[0])
+        if _is_copy(node):
+            node.replace_all_uses_with(node.args[0])
+            gm.graph.erase_node(node)
+        else:
+            node.target = in_place_form(node.target)
         changed += 1
     return changed
+
+
+def _is_copy(node: Node) -> bool:
+    base = node.args[0] if node.args else None
+    return node.target is torch.ops.aten.clone.default and isinstance(base, Node) and same_form(node, base)
 
 
 def why_not_in_place(node: Node, aliases: Aliases) -> str | None:

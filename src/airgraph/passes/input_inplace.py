@@ -8,14 +8,15 @@ place and the copy goes.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
-from airgraph.passes.aliases import Aliases
-from airgraph.passes.in_place_forms import in_place_form, same_form, same_shape_and_dtype
+from airgraph.passes.aliases import Aliases, is_view
+from airgraph.passes.in_place_forms import in_place_form, same_form
+from airgraph.passes.input_chain import PARTS, Kind, Link, chain_to
 from airgraph.passes.memory_use import MemoryUse
 
 __all__ = ["reinplace_mutated_inputs"]
@@ -23,21 +24,17 @@ __all__ = ["reinplace_mutated_inputs"]
 log = logging.getLogger(__name__)
 
 _aten = torch.ops.aten
-# What puts a value into a part of a tensor, and the view that is this part; both take the same arguments after it.
-_SCATTERS: dict[Any, Any] = {
-    _aten.slice_scatter.default: _aten.slice.Tensor,
-    _aten.select_scatter.default: _aten.select.int,
-    _aten.diagonal_scatter.default: _aten.diagonal.default,
-}
+_ABSOLUTE_VIEWS = {_aten.as_strided.default, _aten.as_strided_scatter.default}
 
 
 def reinplace_mutated_inputs(gm: GraphModule) -> int:
     """Replace `input.copy_(op(input, ...))` by `op_(input, ...)`, also for chains of such operators.
 
-    Operators that put a value into a part of a tensor (slice_scatter and its kin) become a copy into that part.
+    What is computed on a view of the input and put back is written through that view; a value that is put into a part
+    (slice_scatter and its kin) is copied into that part; a copy of the input that others write becomes the input.
     A chain is left alone, and the log says why, if an old value, or a view of one, is read after the operator that
-    replaces it, if one of the operator's other arguments shares its memory, or if the new value is an output. Returns
-    the number of copies removed.
+    replaces it, if one of the operator's other arguments shares its memory, if the new value is an output, or if a view
+    of it would be another one of the input. Returns the number of copies removed.
     """
     use = MemoryUse(gm.graph)
     removed = 0
@@ -45,8 +42,12 @@ def reinplace_mutated_inputs(gm: GraphModule) -> int:
         target, value = copy.args[0], copy.args[1]
         if not (isinstance(target, Node) and target.op == "placeholder"):
             continue
-        chain = _chain(target, value) if not copy.users else "the copy itself is read"
-        obstacle = chain if isinstance(chain, str) else _obstacle(target, chain, copy, use.aliases)
+        chain = chain_to(target, value)
+        obstacle = chain if isinstance(chain, str) else _obstacle(target, chain, copy, use)
+        if not isinstance(chain, str) and obstacle is not None:
+            # What cannot be computed in a part may still be copied into it.
+            chain = [replace(link, inner=(), start=None) if link.kind is Kind.PART else link for link in chain]
+            obstacle = _obstacle(target, chain, copy, use)
         if isinstance(chain, str) or obstacle is not None:
             log.debug("the copy into input %s stays: %s", target.name, obstacle)
             copy.meta["why_kept"] = obstacle
@@ -54,85 +55,99 @@ def reinplace_mutated_inputs(gm: GraphModule) -> int:
         for link in chain:
             _write_in_place(gm, target, link, use)
             use.aliases.join(link.node, target)
+        copy.replace_all_uses_with(target)
         gm.graph.erase_node(copy)
         removed += 1
-        if any(link.in_place is None for link in chain):
+        if any(link.kind in (Kind.PART, Kind.VIEW) for link in chain):
             # With the copies into parts, which are new nodes.
             use = MemoryUse(gm.graph)
     return removed
 
 
-@dataclass(frozen=True, slots=True)
-class _Link:
-    """An operator that makes a new value of the input. in_place: its form that writes; None: a copy into a part."""
-
-    node: Node
-    in_place: torch._ops.OpOverload | None
-
-
-def _chain(target: Node, value: object) -> list[_Link] | str:
-    """The operators that lead from the input to its new value, first to last; what is wrong if there is no chain."""
-    chain: list[_Link] = []
-    while value is not target:
-        if not isinstance(value, Node) or value.op != "call_function" or not value.args:
-            return "its new value is not computed from the old one"
-        op = value.target
-        in_place = in_place_form(op) if isinstance(op, torch._ops.OpOverload) else None
-        if in_place is None and op not in _SCATTERS:
-            return f"{value.name} ({op}) has no in-place form"
-        base = value.args[0]
-        if (
-            not isinstance(base, Node)
-            or not same_shape_and_dtype(value, target)
-            or not same_shape_and_dtype(base, target)
-        ):
-            return f"shape or dtype of {value.name} differ from the input's"
-        chain.append(_Link(value, in_place))
-        value = base
-    return chain[::-1] or "the input is copied to itself"
-
-
-def _obstacle(target: Node, chain: list[_Link], copy: Node, aliases: Aliases) -> str | None:
-    old = target
+def _obstacle(target: Node, chain: list[Link], copy: Node, use: MemoryUse) -> str | None:
+    """Why the values of a chain cannot lie in the input; None if they can."""
+    steps = [step for link in chain for step in link.steps(target)]
+    values = [step.node for step in steps]
+    known_views = {*values, *(view for link in chain for view in link.views())}
+    overwritten = [target]
+    for step in steps:
+        if step.writes:
+            for old in overwritten:
+                user = _taken_late(old, target, step.node, copy, values, use.aliases)
+                if user is not None:
+                    return f"{user.name} takes the old value after {step.node.name}"
+            overwritten = []
+        overwritten.append(step.node)
+    roots = use.aliases.roots(target).union(*(use.aliases.roots(value) for value in values))
     for link in chain:
-        node = link.node
-        for user in aliases.users(old):
-            if user in (copy, node):
-                continue
-            if aliases.position(user) > aliases.position(node):
-                return f"{user.name} takes the old value after {node.name}"
-        others: list[Node] = []
-        torch.fx.node.map_arg((node.args[1:], node.kwargs), others.append)
-        for other in others:
-            if aliases.roots(other) & aliases.roots(old):
-                return f"{other.name}, another argument of {node.name}, may share the input's memory"
-        old = node
-    for link in chain:
+        for other in _other_arguments(link):
+            if use.aliases.roots(other) & roots:
+                return f"{other.name}, another argument of {link.node.name}, may share the input's memory"
+    for step in steps:
+        users = use.aliases.users(step.node)
         # An output must be memory of its own, not the input.
-        if any(user.op == "output" for user in aliases.users(link.node)):
-            return f"{link.node.name} is an output, which needs memory of its own"
+        if any(user.op == "output" for user in users):
+            return f"{step.node.name} is an output, which needs memory of its own"
+        if use.written(step.node, after=copy):
+            return f"{step.node.name} is written after it was copied"
+        if any(user.target in _ABSOLUTE_VIEWS for user in users):
+            return f"a view of {step.node.name} counts from the start of its storage"
+        if not same_form(step.node, step.whole) and any(is_view(user) for user in users if user not in known_views):
+            return f"strides of {step.node.name} differ from the input's, and a view of it is taken"
     return None
 
 
-def _write_in_place(gm: GraphModule, target: Node, link: _Link, use: MemoryUse) -> None:
+def _taken_late(old: Node, target: Node, writer: Node, copy: Node, values: list[Node], aliases: Aliases) -> Node | None:
+    """A user of an old value after the operator that overwrites it."""
+    for user in aliases.users(old):
+        # After the copy the input has its new value in any case.
+        late = old is target and aliases.position(user) > aliases.position(copy)
+        if user is not copy and user not in values and not late and aliases.position(user) > aliases.position(writer):
+            return user
+    return None
+
+
+def _other_arguments(link: Link) -> list[Node]:
+    """What a link takes besides the old value and what its inner links make."""
+    found: list[Node] = []
+    for inner in link.inner:
+        found += _other_arguments(inner)
+    if link.kind is Kind.VIEW:
+        return found
+    own = 2 if link.inner else 1
+    torch.fx.node.map_arg((link.node.args[own:], link.node.kwargs), found.append)
+    return found
+
+
+def _write_in_place(gm: GraphModule, target: Node, link: Link, use: MemoryUse) -> None:
+    """Let a link write `target`, the input or a view of it."""
     node = link.node
-    if link.in_place is not None:
-        node.target = link.in_place
+    if link.kind is Kind.OPERATOR:
+        node.target = in_place_form(node.target)  # type: ignore[assignment]
         node.args = (target, *node.args[1:])
         if not same_form(node, target):
             # A new value may have had other strides.
             node.meta["val"] = target.meta["val"]
-    else:
+        node.replace_all_uses_with(target, delete_user_cb=lambda user: user is not node)
+        return
+    if link.inner:
+        assert link.start is not None
+        for inner in link.inner:
+            _write_in_place(gm, link.start, inner, use)
+    elif link.kind is Kind.PART:
         _copy_into_part(gm, target, node, use)
-    node.replace_all_uses_with(target, delete_user_cb=lambda user: user is not node)
-    if link.in_place is None:
-        gm.graph.erase_node(node)
+    unused = node.args[0]
+    node.replace_all_uses_with(target)
+    gm.graph.erase_node(node)
+    while link.kind is Kind.VIEW and isinstance(unused, Node) and is_view(unused) and not unused.users:
+        view, unused = unused, unused.args[0]
+        gm.graph.erase_node(view)
 
 
 def _copy_into_part(gm: GraphModule, target: Node, node: Node, use: MemoryUse) -> None:
     value: Any = node.args[1]
     with gm.graph.inserting_before(node):
-        part = gm.graph.call_function(_SCATTERS[node.target], (target, *node.args[2:]), dict(node.kwargs))
+        part = gm.graph.call_function(PARTS[node.target], (target, *node.args[2:]), dict(node.kwargs))
         written = gm.graph.call_function(_aten.copy_.default, (part, _uncopied(value, target, use)))
     part.meta = {**node.meta, "val": _value_of(part)}
     written.meta = dict(part.meta)

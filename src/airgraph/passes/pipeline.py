@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import logging
 import time
 import warnings
@@ -48,6 +47,7 @@ class Pass:
 
 
 PASSES: tuple[Pass, ...] = (
+    Pass("auto_functionalized", call_mutating_operators, always=True),
     Pass("pattern_fusion_pass", apply_replacements),
     Pass("remove_noop_ops", remove_noops),
     Pass("shape_arithmetic", fold_shape_arithmetic, always=True),
@@ -76,7 +76,7 @@ def run_passes(
     changes: dict[str, int] = {}
     streams = _streams(gm)
     spare: Graph | None = None
-    for each in _chosen(options, example_inputs, streams):
+    for each in _chosen(options, example_inputs):
         if each.reinplaces and streams > 1:
             log.info("%s is skipped: on %d streams reads and writes have no common order", each.name, streams)
             continue
@@ -101,16 +101,10 @@ def run_passes(
     return changes
 
 
-def _chosen(options: Options, example_inputs: Sequence[Any], streams: int) -> Iterator[Pass]:
+def _chosen(options: Options, example_inputs: Sequence[Any]) -> Iterator[Pass]:
     pre, post = options.post_grad_custom_pre_pass, options.post_grad_custom_post_pass
     if pre is not None:
         yield _of_user("post_grad_custom_pre_pass", pre, options, example_inputs)
-    call_mutating = functools.partial(
-        call_mutating_operators,
-        write_inputs=options.input_inplace_pass and streams == 1,
-        write_intermediates=options.inplace_pass and streams == 1,
-    )
-    yield Pass("auto_functionalized", call_mutating, always=True)
     for each in PASSES:
         if each.always or getattr(options, each.name):
             yield each

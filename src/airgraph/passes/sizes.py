@@ -40,7 +40,7 @@ class Sizes:
         expression = value.node.expr
         if expression.is_number:
             return int(expression)
-        bound = {symbol: Proxy(self._node(symbol), self._tracer) for symbol in expression.free_symbols}
+        bound = {symbol: Proxy(self._node(symbol), self._tracer) for symbol in sorted(expression.free_symbols, key=str)}
         node: Node = sympy_interp(PythonReferenceAnalysis, bound, expression).node
         node.meta.setdefault("val", value)
         return node
