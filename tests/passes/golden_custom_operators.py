@@ -51,6 +51,24 @@ def written_parts_of_an_input(kv: Tensor, x: Tensor):
 
 
 @both_versions(*_BOTH)
+def written_row_of_an_input_with_strides(strided: Tensor, v: Tensor):
+    add_into(strided[2], v)
+    return strided.sum()
+
+
+@both_versions(*_BOTH)
+def written_diagonal_of_an_input(x: Tensor, v: Tensor):
+    add_into(x.diagonal(), v)
+    return x.sum()
+
+
+@both_versions(*_BOTH)
+def written_diagonal_of_an_input_with_strides(strided: Tensor, v: Tensor):
+    add_into(strided.diagonal(), v)
+    return strided.sum()
+
+
+@both_versions(*_BOTH)
 def two_parts_of_one_input(kv: Tensor, x: Tensor):
     return add_and_double(kv[:4], kv[4:], x).sum()
 

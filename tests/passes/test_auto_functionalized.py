@@ -25,6 +25,13 @@ def _parts(kv: Tensor, other: Tensor, x: Tensor) -> Tensor:
     return kv.sum() + other.sum()
 
 
+def _inputs_in_larger_storages(kv: Tensor, other: Tensor, x: Tensor) -> Tensor:
+    add_into(kv[1], x[0])
+    add_into(kv[:, 2], x[:, 0])
+    add_into(other.diagonal(), x[0, :4])
+    return kv.sum() + other
+
+
 def _old_value_needed(kv: Tensor, other: Tensor, x: Tensor) -> Tensor:
     before = kv.clone()
     add_into(kv, x)
@@ -56,21 +63,34 @@ def _written_twice(kv: Tensor, other: Tensor, x: Tensor) -> Tensor:
 
 
 _PROGRAMS = [
-    _inputs_and_intermediate, _two_inputs, _parts, _old_value_needed, _results_and_writes, _lists, _written_twice,
-]  # fmt: skip
+    *(_inputs_and_intermediate, _two_inputs, _parts, _inputs_in_larger_storages, _old_value_needed),
+    *(_results_and_writes, _lists, _written_twice),
+]
+
+
+def _inputs(where: str) -> list[Tensor]:
+    whole = [torch.randn(8, 12, generator=torch.Generator().manual_seed(seed)) for seed in range(2)]
+    if where == "alone":
+        return [tensor[:4, :6].clone() for tensor in whole]
+    return [tensor.view(16, 6)[4:8] if where == "after others" else tensor[2:6, 3:9] for tensor in whole]
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("on", [True, False])
+@pytest.mark.parametrize("where", ["alone", "after others", "between others"])
 @pytest.mark.parametrize("program", _PROGRAMS)
-def test_results_and_written_arguments_are_eagers(program: object, on: bool) -> None:
+def test_results_and_written_arguments_are_eagers(program: object, where: str, on: bool) -> None:
     options = {"inplace_pass": on, "input_inplace_pass": on}
     compiled = torch.compile(program, backend="airgraph", fullgraph=True, options=options)
-    ours, theirs = ([torch.randn(4, 6, generator=torch.Generator().manual_seed(i)) for i in range(2)] for _ in range(2))
+    ours, theirs = _inputs(where), _inputs(where)
     for seed in range(3):
         x = torch.randn(4, 6, generator=torch.Generator().manual_seed(10 + seed))
         torch.testing.assert_close(compiled(*ours, x), program(*theirs, x))
         torch.testing.assert_close(ours, theirs)
+    if program is _inputs_in_larger_storages and where == "between others":
+        # Of an input that is not dense a diagonal is known by its strides only.
+        assert airgraph.explain().to_dict()["counters"]["eager_calls"] == 3
+        return
     assert airgraph.explain().to_dict()["counters"] == {
         "captures": 1, "recaptures": 0, "replays": 3, "eager_calls": 0,
     }  # fmt: skip

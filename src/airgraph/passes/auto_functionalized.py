@@ -6,8 +6,11 @@ Here the operator takes its place and writes copies; the reinplace passes remove
 
 from __future__ import annotations
 
+import functools
+import logging
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,42 +21,61 @@ from torch._higher_order_ops.auto_functionalize import (
     auto_functionalized_v2,
     get_mutable_args,
     read_view_information_from_args,
+    try_use_slice,
 )
 from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from airgraph.passes.strided_views import Step, plain_views
 
 __all__ = ["call_mutating_operators"]
+
+log = logging.getLogger(__name__)
 
 _aten = torch.ops.aten
 
 
+# Of copies, the form of what they are copies of, by whose strides views are known.
+_Forms = dict[Node, torch.Tensor]
+
+
 def call_mutating_operators(gm: GraphModule) -> int:
-    """Replace every auto_functionalized call by the operator that it wraps, on copies; returns how many."""
+    """Replace every auto_functionalized call by the operator that it wraps, on copies; returns how many.
+
+    One that writes a view which cannot be taken of a copy stays, and the log says so.
+    """
     changed = 0
+    forms: _Forms = {}
     for node in list(gm.graph.nodes):
         if node.op != "call_function" or node.target not in (auto_functionalized, auto_functionalized_v2):
             continue
-        _replace(gm, node)
+        try:
+            _replace(gm, node, forms)
+        except _CannotBeSeen as reason:
+            log.debug("%s stays: %s", node.name, reason)
+            continue
         changed += 1
     return changed
 
 
-def _replace(gm: GraphModule, node: Node) -> None:
+def _replace(gm: GraphModule, node: Node, forms: _Forms) -> None:
     op: Any = node.args[0]
     names, types = get_mutable_args(op)
     kwargs = dict(node.kwargs)
     if node.target is auto_functionalized:
         bases: list[Any] = [kwargs[name] for name in names]
-        views = None
+        recipes = None
     else:
         bases = list(kwargs.pop("_all_bases"))  # type: ignore[arg-type]
-        views = read_view_information_from_args(names, types, kwargs, bases)
+        infos = read_view_information_from_args(names, types, kwargs, bases)
+        recipes = {name: _recipe(info, bases, forms) for name, info in infos.items()}
     results = _results(node)
     with gm.graph.inserting_before(node):
-        written = [_copy(gm, base) for base in bases]
-        if views is None:
+        written = [_copy(gm, base, forms) for base in bases]
+        if recipes is None:
             arguments = dict(zip(names, written, strict=True))
         else:
-            arguments = {name: _view(gm, info, written) for name, info in views.items()}
+            arguments = {name: _follow(gm, recipe, written) for name, recipe in recipes.items()}
         call = gm.graph.call_function(op, (), {**kwargs, **arguments})
         call.meta = {**node.meta, "val": _value(node, op)}
     returned = len(_returned(op))
@@ -106,28 +128,81 @@ def _value(node: Node, op: Any) -> Any:
     return None if returns == 0 else values[0] if returns == 1 else tuple(values[:returns])
 
 
-def _copy(gm: GraphModule, base: Any) -> Any:
+def _copy(gm: GraphModule, base: Any, forms: _Forms) -> Any:
     """A copy of a tensor, or of each in a list; None is none."""
     if isinstance(base, (list, tuple)):
-        return [_copy(gm, each) for each in base]
+        return [_copy(gm, each, forms) for each in base]
     if not isinstance(base, Node):
         return base
     copy = gm.graph.call_function(_aten.clone.default, (base,))
+    forms[copy] = _form(base, forms)
     copy.meta = {"val": base.meta["val"].clone()}
     return copy
 
 
-def _view(gm: GraphModule, info: Any, bases: list[Any]) -> Any:
+@dataclass(frozen=True, slots=True)
+class _View:
+    """Base `index`, seen through these operators."""
+
+    index: int
+    steps: tuple[Step, ...]
+
+
+def _recipe(info: Any, bases: list[Node], forms: _Forms) -> Any:
+    """How to see an argument again: a _View, a list of recipes, or None. Raises _CannotBeSeen."""
     if info is None:
         return None
     if isinstance(info, list):
-        return [_view(gm, each, bases) for each in info]
-    base = bases[info.base_index]
+        return [_recipe(each, bases, forms) for each in info]
+    steps: list[Step] = []
     if isinstance(info, AsStridedViewInfo):
-        return _made(gm, _aten.as_strided.default, (base, info.size, info.stride, info.storage_offset))
-    if isinstance(info, SliceViewInfo):
-        return _made(gm, _aten.slice.Tensor, (base, info.dim, info.start, info.end))
-    return base
+        steps = _strided(_form(bases[info.base_index], forms), info)
+    elif isinstance(info, SliceViewInfo):
+        begins = _first_index(_form(bases[info.base_index], forms), info.dim)
+        steps = [(_aten.slice.Tensor, (info.dim, info.start - begins, info.end - begins))]
+    return _View(info.base_index, tuple(steps))
+
+
+def _form(base: Node, forms: _Forms) -> torch.Tensor:
+    return forms[base] if base in forms else base.meta["val"]
+
+
+def _strided(form: torch.Tensor, info: AsStridedViewInfo) -> list[Step]:
+    """Size, stride and offset are those in the storage of a tensor of this form; its copy has another."""
+    steps = plain_views(form, info.size, info.stride, info.storage_offset)
+    if steps is not None:
+        return steps
+    same_strides = zip(form.clone().stride(), form.stride(), strict=True)
+    if not all(statically_known_true(ours == theirs) for ours, theirs in same_strides):
+        raise _CannotBeSeen("a view of a tensor that is not dense is known by its strides only")
+    return [(_aten.as_strided.default, (info.size, info.stride, info.storage_offset - form.storage_offset()))]
+
+
+def _first_index(form: torch.Tensor, dim: Any) -> Any:
+    """What a slice of a tensor of this form calls the first index of a dimension."""
+    return form.storage_offset() // form.stride(dim) if _slices_count_storage() else 0
+
+
+@functools.cache
+def _slices_count_storage() -> bool:
+    """Whether torch counts slices from the start of the storage, not of the tensor, as 2.13 does by mistake."""
+    storage = torch.empty(6, device="meta")
+    return try_use_slice(storage[2:], storage[3:5]) == (0, 3, 5)
+
+
+class _CannotBeSeen(Exception):
+    pass
+
+
+def _follow(gm: GraphModule, recipe: Any, bases: list[Any]) -> Any:
+    if recipe is None:
+        return None
+    if isinstance(recipe, list):
+        return [_follow(gm, each, bases) for each in recipe]
+    view = bases[recipe.index]
+    for op, args in recipe.steps:
+        view = _made(gm, op, (view, *args))
+    return view
 
 
 def _made(gm: GraphModule, op: Callable[..., Any], args: tuple[Any, ...]) -> Node:
