@@ -203,7 +203,9 @@ _INSTRUCTIONS: list[tuple[Any, ...]] = [
     ("every other", 1, _fixed(lambda a: a[:, ::2])),
     ("column", 1, _with((0, 1), lambda a, k: a[:, k : k + 1])),
     ("select", 1, _with((0, 1), lambda a, k: a.select(0, k).unsqueeze(0))),
-    ("reshape", 1, _fixed(lambda a: a.reshape(a.shape[1], a.shape[0]))),
+    # Not reshape: functionalization may change strides, and with them whether it copies.
+    ("view", 1, _fixed(lambda a: a.view(a.shape[1], a.shape[0]))),
+    ("reshaped copy", 1, _fixed(lambda a: a.clone(memory_format=torch.contiguous_format).view(a.shape[1], a.shape[0]))),
     ("expand", 1, _fixed(lambda a: a[:, :1].expand(-1, 3))),
     ("chunk", 1, _with((0, 1), lambda a, d: a.chunk(2, d))),
     ("diagonal", 1, _fixed(lambda a: a.diagonal().unsqueeze(0))),
