@@ -14,6 +14,7 @@ from airgraph.capture.callable import GraphedCallable
 from airgraph.capture.ledger import GraphRecord, ledger
 from airgraph.errors import AirgraphError, OptionError, PassError, UnsupportedGraph
 from airgraph.options import Options
+from airgraph.passes.fingerprint import fingerprint
 from airgraph.passes.pipeline import run_passes
 from airgraph.program import lowering
 from airgraph.program.dump import dump_for
@@ -71,7 +72,7 @@ def _compile(gm: GraphModule, example_inputs: Sequence[Any], options: Options) -
         on_change = (lambda pass_name, changed: None) if dump is None else dump.graph
         ledger.count_changes(run_passes(lowered, options, example_inputs=inputs, on_change=on_change))
         if dump is not None:
-            dump.final(lowered, plans)
+            dump.final(lowered, plans, header=f"{name}, passes {fingerprint(options)}")
         program = CaptureProgram.build(name, lowered, plans, _device(lowered), dump)
         try:
             runtime = runtime_for(program.device.type)

@@ -14,7 +14,7 @@ from airgraph.passes import pattern_fusion
 @pytest.fixture(autouse=True)
 def no_rules() -> Iterator[None]:
     yield
-    pattern_fusion._matchers.clear()
+    pattern_fusion._rules.clear()
 
 
 def _scaled_sum(a: Tensor, b: Tensor) -> Tensor:

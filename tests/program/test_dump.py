@@ -49,6 +49,18 @@ def test_a_graph_is_dumped_pass_by_pass(tmp_path: Path, dynamic: bool) -> None:
         assert done.returncode == 0 and "tensor(" in done.stdout, f"{path.name}: {done.stderr}"
 
 
+@torch.no_grad()
+def test_the_dump_says_why_a_copy_stays(tmp_path: Path) -> None:
+    def step(kv: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        kv.mul_(kv)
+        return x.exp()
+
+    torch.compile(step, backend="airgraph", options={"dump_dir": str(tmp_path)})(torch.ones(3), torch.ones(3))
+    (program,) = tmp_path.glob("*/program.py")
+    assert "kept: arg0_1, another argument of mul, may share the input's memory" in program.read_text()
+    assert program.read_text().startswith(f"# {program.parent.name}, passes ")
+
+
 def test_torch_compile_debug_dumps_into_torchs_folder(tmp_path: Path) -> None:
     code = (
         "import torch, airgraph\n"

@@ -92,10 +92,16 @@ class Report:
             pools.add_column(column)
         for row in self.pools:
             pools.add_row(*map(str, row.values()))
+        passes = Table(title="passes")
+        for column in ("pass", "changes"):
+            passes.add_column(column)
+        for name, changes in self.passes.items():
+            passes.add_row(name, str(changes))
         out = io.StringIO()
         console = Console(file=out, width=140)
         console.print(graphs)
         console.print(pools)
+        console.print(passes)
         console.print("  ".join(f"{name}: {count}" for name, count in self.counters.items()))
         return out.getvalue()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch._subclasses.fake_tensor import FakeTensor
@@ -11,10 +12,19 @@ from torch.fx import GraphModule
 
 from airgraph.errors import OptionError
 
-__all__ = ["apply_replacements", "register_replacement"]
+__all__ = ["apply_replacements", "register_replacement", "registered_functions"]
 
-# Of torch._inductor.pattern_matcher, in the order of their registration.
-_matchers: list[Any] = []
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """matcher: of torch._inductor.pattern_matcher. functions: what it was made of."""
+
+    matcher: Any
+    functions: tuple[Callable[..., Any] | None, ...]
+
+
+# In the order of their registration.
+_rules: list[_Rule] = []
 
 
 def register_replacement(
@@ -44,17 +54,23 @@ def register_replacement(
         )
     except (RuntimeError, TypeError, ValueError, AssertionError) as error:
         raise OptionError(f"register_replacement: the functions cannot be traced on example_inputs: {error}") from error
-    _matchers.append(matcher)
-    return lambda: _matchers.remove(matcher) if matcher in _matchers else None
+    rule = _Rule(matcher, (pattern, replacement, extra_check))
+    _rules.append(rule)
+    return lambda: _rules.remove(rule) if rule in _rules else None
+
+
+def registered_functions() -> list[Callable[..., Any] | None]:
+    """Pattern, replacement and check of every rule, in their order."""
+    return [function for rule in _rules for function in rule.functions]
 
 
 def apply_replacements(gm: GraphModule) -> int:
     """Apply the registered replacements in the order of their registration; returns how many matches were replaced."""
-    if not _matchers:
+    if not _rules:
         return 0
     from torch._inductor.virtualized import V
 
     values = (node.meta.get("val") for node in gm.graph.nodes)
     mode = next((value.fake_mode for value in values if isinstance(value, FakeTensor)), None)
     with V.set_fake_mode(mode):
-        return sum(matcher.apply(gm) for matcher in _matchers)
+        return sum(rule.matcher.apply(gm) for rule in _rules)

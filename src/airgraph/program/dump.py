@@ -32,14 +32,14 @@ class Dump:
         """The graph as it is now, such as before all passes or after one."""
         self._write(f"{self._written:02d}_{_plain(what)}.py", runnable(gm))
 
-    def final(self, gm: GraphModule, plans: Sequence[InputPlan]) -> None:
-        """The program that is captured, as a file that runs, with constants beside it."""
+    def final(self, gm: GraphModule, plans: Sequence[InputPlan], *, header: str) -> None:
+        """The program that is captured, as a file that runs, with constants beside it. header: what made it."""
         constants = {str(node.target): _attribute(gm, str(node.target)) for node in gm.graph.find_nodes(op="get_attr")}
         if constants:
             held = io.BytesIO()
             torch.save(constants, held)
             self._write("constants.pt", held.getvalue())
-        self._write("program.py", runnable(gm, plans))
+        self._write("program.py", f"# {header}\n{runnable(gm, plans)}")
 
     def tape(self, key: str, lines: Sequence[str]) -> None:
         """The calls of one capture."""

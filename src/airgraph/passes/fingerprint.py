@@ -1,0 +1,54 @@
+"""What decides how graphs are rewritten, as one short text: a compiled graph is only as good as the passes it saw."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from airgraph.options import Options
+from airgraph.passes.pattern_fusion import registered_functions
+from airgraph.program import out_forms
+
+__all__ = ["fingerprint"]
+
+
+def fingerprint(options: Options) -> str:
+    """32 hexadecimal digits that change with the sources of the passes, the user's passes and registered replacements.
+
+    A pass of the user's counts by its source, or by what its method `uuid` returns if it has one, as for Inductor.
+    """
+    digest = hashlib.sha256(_own_sources())
+    for function in (options.post_grad_custom_pre_pass, options.post_grad_custom_post_pass, *registered_functions()):
+        digest.update(_identity(function).encode())
+        digest.update(b"\0")
+    return digest.hexdigest()[:32]
+
+
+@functools.cache
+def _own_sources() -> bytes:
+    """A digest of this package's files, and of what they know about operators."""
+    digest = hashlib.sha256()
+    for path in [*sorted(Path(__file__).parent.glob("*.py")), Path(out_forms.__file__)]:
+        digest.update(path.name.encode())
+        digest.update(path.read_bytes())
+    return digest.digest()
+
+
+def _identity(function: Callable[..., Any] | None) -> str:
+    if function is None:
+        return ""
+    uuid = getattr(function, "uuid", None)
+    if callable(uuid):
+        return repr(uuid())
+    target: Any = function if inspect.isroutine(function) or inspect.isclass(function) else type(function)
+    name = f"{getattr(target, '__module__', '')}.{getattr(target, '__qualname__', repr(target))}"
+    try:
+        return f"{name}\n{inspect.getsource(target)}"
+    except (OSError, TypeError):
+        # Typed into an interpreter, or not written in Python.
+        code = getattr(target, "__code__", None)
+        return f"{name}\n{code.co_code.hex()}\n{code.co_consts!r}" if code is not None else name
