@@ -26,6 +26,7 @@ _COPIES = (_aten.clone.default, _aten._to_copy.default)
 # it: on CPU _softmax and others write as if `out` were dense, and of the pointwise ones so do these.
 _ANY_STRIDES = {
     _aten.mm.default,
+    _aten.matmul.default,
     _aten.addmm.default,
     _aten.bmm.default,
     _aten.baddbmm.default,
