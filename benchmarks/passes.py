@@ -1,8 +1,9 @@
 """Measure what the FX passes save: time of a decode step with a large KV cache, bytes of arenas, time of the passes.
 
-    passes.py [--rounds 20] [--only cache,arenas,compile] [--update]
+    passes.py [--rounds 20] [--only cache,cats,arenas,compile] [--update]
 
 cache: a decode step with a KV cache of 2 x 8 x [1, 8, 8192, 64], eager against input_inplace_pass on and off.
+cats: models that join what they compute, with remove_cat_ops on and off.
 arenas: bytes of the arena with inplace_pass on and off. compile: the share of passes in compiling a 32-layer Llama.
 Prints tables and writes benchmarks/results/passes-YYYY-MM-DD.json.
 """
@@ -10,6 +11,7 @@ Prints tables and writes benchmarks/results/passes-YYYY-MM-DD.json.
 from __future__ import annotations
 
 import argparse
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
@@ -65,9 +67,11 @@ def cache(rounds: int) -> dict[str, Any]:
         torch.testing.assert_close(run(x, position, *caches), expected)
         if options is not None:
             (graphed,) = [c for c in ledger.callables if c._graphs and c._options.input_inplace_pass == (name == "on")]
+            (row,) = [r for r in airgraph.explain().to_dict()["graphs"] if r["name"] == graphed._program.name]
             targets = [str(n.target) for n in graphed._program.gm.graph.nodes if _is_cache_sized(n)]
             rows[name] = {
                 "operators_that_make_or_copy_a_cache": sum("index_copy_." not in t for t in targets),
+                "copied_nbytes_a_call": row["copied_nbytes"],
                 "arena_nbytes": next(iter(graphed._graphs.values())).device_graph.footprint.arena_nbytes,
             }
         contenders.append(Contender(name, run, (x, position, *caches), torch.inference_mode))
@@ -86,6 +90,63 @@ def _is_cache_sized(node: torch.fx.Node) -> bool:
     value = node.meta.get("val")
     is_operator = isinstance(node.target, torch._ops.OpOverload) and not node.target.is_view
     return is_operator and isinstance(value, Tensor) and tuple(value.shape) == CACHE
+
+
+class Rotary(nn.Module):
+    """Rotary embeddings of the queries and keys of one layer."""
+
+    def forward(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        return q * cos + self.rotated(q) * sin, k * cos + self.rotated(k) * sin
+
+    @staticmethod
+    def rotated(x: Tensor) -> Tensor:
+        first, second = x.chunk(2, -1)
+        return torch.cat([-second, first], -1)
+
+
+class DenseBlock(nn.Module):
+    """Each layer takes what all before it gave."""
+
+    def __init__(self, width: int = 32, layers: int = 8) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(width * (i + 1), width) for i in range(layers))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = torch.cat([x, layer(x).relu()], -1)
+        return x
+
+
+def cats(rounds: int) -> dict[str, Any]:
+    def rotary(batch: int, length: int) -> tuple[Tensor, ...]:
+        shapes = (batch, 9, length, 64), (batch, 3, length, 64), (length, 64), (length, 64)
+        return tuple(torch.randn(shape) for shape in shapes)
+
+    torch.manual_seed(0)
+    cases: list[tuple[str, nn.Module, tuple[Tensor, ...]]] = [
+        ("rotary embedding, one token", Rotary(), rotary(1, 1)),
+        ("rotary embedding, 256 tokens", Rotary(), rotary(1, 256)),
+        ("dense block of 8 layers, batch 4", DenseBlock().eval(), (torch.randn(4, 32),)),
+        ("dense block of 8 layers, batch 2048", DenseBlock().eval(), (torch.randn(2048, 32),)),
+    ]
+    found: dict[str, Any] = {}
+    for name, model, args in cases:
+        forget()
+        contenders = []
+        for on in (True, False):
+            options = {"remove_cat_ops": on}
+            # A function of its own, since Dynamo keeps what it compiles by the code.
+            run = torch.compile(copy.deepcopy(model), backend="airgraph", fullgraph=True, options=options)
+            torch.testing.assert_close(run(*args), model(*args))
+            contenders.append(Contender("on" if on else "off", run, args, torch.inference_mode))
+        timings = measure.interleave(contenders, rounds=rounds)
+        rows = airgraph.explain().to_dict()["graphs"]
+        found[name] = {
+            "timings": {each: timing.to_dict() for each, timing in timings.items()},
+            "copied_nbytes_a_call": {"on": rows[0]["copied_nbytes"], "off": rows[1]["copied_nbytes"]},
+            "footprint_nbytes": {"on": rows[0]["arena_nbytes"], "off": rows[1]["arena_nbytes"]},
+        }
+    return found
 
 
 def arenas() -> dict[str, Any]:
@@ -136,6 +197,7 @@ def compile_time() -> dict[str, Any]:
 
 SECTIONS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "cache": lambda options: cache(options.rounds),
+    "cats": lambda options: cats(options.rounds),
     "arenas": lambda _: arenas(),
     "compile": lambda _: compile_time(),
 }

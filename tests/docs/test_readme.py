@@ -25,8 +25,16 @@ def test_the_results_are_those_of_the_newest_json() -> None:
 
 def test_the_figures_of_the_memory_page_are_those_of_the_newest_json() -> None:
     _benchmark("readme_table")
+    _benchmark("figures")
     module = _benchmark("memory_figures")
     assert module.render() in module.PAGE.read_text(), "run: python benchmarks/memory_figures.py"
+
+
+def test_the_figures_of_the_passes_page_are_those_of_the_newest_json() -> None:
+    _benchmark("readme_table")
+    _benchmark("figures")
+    module = _benchmark("passes_figures")
+    assert module.render() in module.PAGE.read_text(), "run: python benchmarks/passes_figures.py"
 
 
 def test_the_example_runs() -> None:
