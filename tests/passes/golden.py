@@ -25,10 +25,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from airgraph.options import Options
 from airgraph.passes.pipeline import run_passes
 
-__all__ = ["CASES", "Case", "case", "rewritten"]
+__all__ = ["CASES", "SWITCHES", "Case", "case", "rewritten"]
 
 _LOGGERS = ("auto_functionalized", "inplace", "input_inplace", "remove_cat")
-_SWITCHES = (
+SWITCHES = (
     "pattern_fusion_pass",
     "remove_noop_ops",
     "input_inplace_pass",
@@ -63,7 +63,7 @@ def case(
     def collect(program: Callable[..., Any]) -> Callable[..., Any]:
         name = "-".join([*options, program.__name__, *([f"v{version}"] if version else [])])
         assert name not in {each.name for each in CASES}, name
-        CASES.append(Case(name, program, {each: each in options for each in _SWITCHES}, dynamic, direct, version))
+        CASES.append(Case(name, program, {each: each in options for each in SWITCHES}, dynamic, direct, version))
         return program
 
     return collect

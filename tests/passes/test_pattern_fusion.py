@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from golden import SWITCHES, Case, rewritten
+from syrupy.assertion import SnapshotAssertion
 from torch import Tensor
 
 import airgraph
@@ -66,6 +68,15 @@ def test_an_extra_check_decides() -> None:
     airgraph.register_replacement(_scaled_sum, _as_difference, (torch.ones(2), torch.ones(2)), extra_check=never)
     out, replaced = _run()
     assert replaced == 0 and out.tolist() == [4.75] * 4 and seen
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_the_graph_is_rewritten_as_before(allowed: bool, snapshot: SnapshotAssertion) -> None:
+    airgraph.register_replacement(
+        _scaled_sum, _as_difference, (torch.ones(2), torch.ones(2)), extra_check=lambda match: allowed
+    )
+    options = {name: name == "pattern_fusion_pass" for name in SWITCHES}
+    assert rewritten(Case("pattern", _program, options, dynamic=False, direct=False, version=None)) == snapshot
 
 
 def test_what_cannot_be_a_rule_is_refused() -> None:
