@@ -55,7 +55,7 @@ def test_a_bad_value_names_the_option_and_the_value(name: str, value: object) ->
         airgraph.get_backend({name: value})
 
 
-@pytest.mark.parametrize("name", ["remove_cat_ops", "stream_check"])
+@pytest.mark.parametrize("name", ["stream_check"])
 def test_an_option_not_built_yet_is_refused_even_with_its_default(name: str) -> None:
     default = {field.name: field.default for field in dataclasses.fields(Options)}[name]
     with pytest.raises(OptionError, match="not available yet"):
