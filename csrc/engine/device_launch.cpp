@@ -1,6 +1,5 @@
 #include "device_launch.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/Event.h>
@@ -9,6 +8,8 @@
 
 #include <algorithm>
 #include <utility>
+
+#include "guard.h"
 
 namespace airgraph {
 namespace {
@@ -94,12 +95,12 @@ void DeviceLaunch::add_output(const at::Tensor& slot) {
 
 void DeviceLaunch::fill(const at::Tensor& target, const at::Tensor& number) {
   // By value: an asynchronous copy would read the host's memory after the call.
-  const at::AutoDispatchBelowADInplaceOrView guard;
+  const ReplayGuard guard;
   at::Tensor(target).fill_(number.item());
 }
 
 void DeviceLaunch::copy(std::vector<at::Tensor>& targets, std::vector<at::Tensor>& sources) {
-  const at::AutoDispatchBelowADInplaceOrView guard;
+  const ReplayGuard guard;
   if (targets.size() == 1) {
     targets[0].copy_(sources[0], /*non_blocking=*/true);
     return;
@@ -122,7 +123,7 @@ void DeviceLaunch::copy(std::vector<at::Tensor>& targets, std::vector<at::Tensor
 }
 
 std::vector<at::Tensor> DeviceLaunch::blank() {
-  const at::AutoDispatchBelowADInplaceOrView guard;
+  const ReplayGuard guard;
   prepare();
   auto made = outputs();
   for (auto& output : made) {

@@ -1,10 +1,11 @@
 #include "launch.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/copy_native.h>
 #include <c10/core/CPUAllocator.h>
 
 #include <cstring>
+
+#include "guard.h"
 
 namespace airgraph {
 namespace {
@@ -117,7 +118,7 @@ void Launch::copy_input(const at::Tensor& buffer, const at::Tensor& arg) {
     std::memcpy(buffer.mutable_data_ptr(), arg.const_data_ptr(), buffer.nbytes());
     return;
   }
-  const at::AutoDispatchBelowADInplaceOrView guard;
+  const ReplayGuard guard;
   if (plain) {
     auto target = buffer;
     at::native::copy_(target, arg, /*non_blocking=*/false);

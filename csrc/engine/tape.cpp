@@ -1,11 +1,10 @@
 #include "tape.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
-
 #include <algorithm>
 #include <chrono>
 
 #include "../kernels/table.h"
+#include "guard.h"
 #include "tiers.h"
 
 namespace airgraph {
@@ -18,7 +17,7 @@ Tier Tape::append(RecordedCall call) {
 }
 
 void Tape::replay() {
-  const at::AutoDispatchBelowADInplaceOrView guard;
+  const ReplayGuard guard;
   size_t index = 0;
   try {
     for (const size_t count = entries_.size(); index < count; ++index) {
@@ -34,7 +33,7 @@ void Tape::replay() {
 
 std::vector<double> Tape::profile(size_t rounds) {
   using Clock = std::chrono::steady_clock;
-  const at::AutoDispatchBelowADInplaceOrView guard;
+  const ReplayGuard guard;
   std::vector<std::vector<double>> samples(entries_.size());
   for (size_t round = 0; round < rounds; ++round) {
     for (size_t index = 0; index < entries_.size(); ++index) {

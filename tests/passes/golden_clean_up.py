@@ -221,6 +221,11 @@ def numbers_of_other_types(x: Tensor):
 
 
 @case()
+def zeros_of_both_signs(x: Tensor):
+    return (x * 0.0).reciprocal() + (x * -0.0).reciprocal()
+
+
+@case()
 def results_of_one_operator_taken_twice(x: Tensor):
     first, second = torch.topk(x, 2), torch.topk(x, 2)
     return first[0].relu() + second[0].neg()

@@ -118,6 +118,14 @@ def turned_twice_but_not_back(x: Tensor, v: Tensor):
 
 
 @on_input_as_written
+def written_after_it_was_copied(x: Tensor, v: Tensor):
+    new = aten.add.Tensor(x, 1)
+    aten.copy_.default(x, new)
+    new.mul_(2)
+    return new.sum()
+
+
+@on_input_as_written
 def value_in_another_shape_is_read_late(x: Tensor, v: Tensor):
     flat = aten.add.Tensor(x.view(16), 1)
     second = aten.mul.Tensor(flat.view(4, 4), 2)

@@ -56,6 +56,100 @@ def test_a_pass_that_breaks_the_graph_is_named_with_the_node() -> None:
     assert torch.compile(lambda x: (x + 1).relu(), backend="airgraph")(torch.ones(3)).tolist() == [2.0] * 3
 
 
+def _drops_an_output(gm: GraphModule) -> None:
+    gm.graph.output_node().args = ((),)
+
+
+def _erases_a_placeholder(gm: GraphModule) -> None:
+    first = gm.graph.find_nodes(op="placeholder")[0]
+    first.replace_all_uses_with(gm.graph.find_nodes(op="placeholder")[1])
+    gm.graph.erase_node(first)
+
+
+def _adds_a_placeholder(gm: GraphModule) -> None:
+    with gm.graph.inserting_before(next(iter(gm.graph.nodes))):
+        gm.graph.placeholder("more")
+
+
+def _erases_the_output(gm: GraphModule) -> None:
+    gm.graph.erase_node(gm.graph.output_node())
+
+
+def _empties_the_graph(gm: GraphModule) -> None:
+    gm.graph = torch.fx.Graph()
+
+
+def _gives_too_many_arguments(gm: GraphModule) -> None:
+    (node,) = gm.graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default)
+    node.args = (node.args[0], 1, 2)
+
+
+def _multiplies_what_does_not_fit(gm: GraphModule) -> None:
+    (node,) = gm.graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default)
+    with gm.graph.inserting_after(node):
+        new = gm.graph.call_function(torch.ops.aten.mm.default, (node.args[0], node.args[0]))
+    node.replace_all_uses_with(new)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("where", ["post_grad_custom_pre_pass", "post_grad_custom_post_pass"])
+@pytest.mark.parametrize(
+    ("breaks", "message"),
+    [
+        (_drops_an_output, "had 1 outputs and has 0"),
+        (_erases_a_placeholder, "inputs were arg0_1, arg1_1 and are arg1_1"),
+        (_adds_a_placeholder, "inputs were arg0_1, arg1_1 and are more, arg0_1, arg1_1"),
+        (_erases_the_output, "has 0 output nodes"),
+        (_empties_the_graph, "has 0 output nodes"),
+        (_gives_too_many_arguments, "failed at relu: .*expected at most 1 argument"),
+        (_multiplies_what_does_not_fit, "failed at mm.*: .*must be a matrix|2D"),
+    ],
+)
+def test_what_a_pass_broke_is_named(breaks: Any, message: str, where: str) -> None:
+    options = {where: lambda gm, example_inputs, options: breaks(gm)}
+    compiled = torch.compile(lambda x, y: (x + y).relu(), backend="airgraph", options=options)
+    with pytest.raises(PassError, match=f"'{where}' failed.*{message}"):
+        compiled(torch.ones(3), torch.ones(3))
+
+
+@torch.no_grad()
+def test_what_a_pass_notes_on_nodes_stays(caplog: pytest.LogCaptureFixture) -> None:
+    def puts_on_two_streams(gm: GraphModule, example_inputs: Any, options: Any) -> None:
+        for position, node in enumerate(gm.graph.find_nodes(op="call_function", target=torch.ops.aten.exp.default)):
+            node.meta["stream"] = str(position)
+
+    compiled = torch.compile(
+        lambda x: x.exp().exp(), backend="airgraph", options={"post_grad_custom_pre_pass": puts_on_two_streams}
+    )
+    with caplog.at_level(logging.INFO, logger="airgraph.passes.pipeline"):
+        compiled(torch.ones(3))
+    assert "inplace_pass is skipped: on 2 streams" in caplog.text
+    changes = airgraph.explain().to_dict()["passes"]
+    assert "inplace_pass" not in changes and changes["post_grad_custom_pre_pass"] == 0
+
+
+@torch.no_grad()
+def test_values_of_new_nodes_are_worked_out_for_later_passes() -> None:
+    def sin_to_cos_of_double(gm: GraphModule, example_inputs: Any, options: Any) -> None:
+        (node,) = gm.graph.find_nodes(op="call_function", target=torch.ops.aten.sin.default)
+        with gm.graph.inserting_before(node):
+            wide = gm.graph.call_function(torch.ops.aten._to_copy.default, node.args, {"dtype": torch.float64})
+            new = gm.graph.call_function(torch.ops.aten.cos.default, (wide,))
+        node.replace_all_uses_with(new)
+        gm.graph.erase_node(node)
+
+    compiled = torch.compile(
+        lambda x, y: torch.cat([x.sin(), y.exp()]) * 1,
+        backend="airgraph",
+        options={"post_grad_custom_pre_pass": sin_to_cos_of_double},
+    )
+    x, y = torch.randn(3), torch.randn(3)
+    torch.testing.assert_close(
+        compiled(x, y), torch.cat([x.double().cos(), y.double().exp().float().double()]), rtol=1e-6, atol=1e-6
+    )
+    assert airgraph.explain().to_dict()["passes"]["remove_cat_ops"] == 1
+
+
 def test_a_pass_that_fails_leaves_the_graph_as_it_was() -> None:
     def fails(gm: GraphModule, example_inputs: Any, options: Any) -> None:
         _relu_to_neg(gm, example_inputs, options)

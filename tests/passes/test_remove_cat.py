@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import airgraph
 from airgraph.passes.remove_cat import keeps_to_strides
-from airgraph.program.out_forms import out_form
+from airgraph.program.operators import out_form
 
 _SHAPE = (4, 6)
 

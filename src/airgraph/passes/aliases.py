@@ -8,16 +8,9 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-__all__ = ["Aliases", "is_view"]
+from airgraph.program.operators import is_view_operator
 
-# Their schemas do not say so, but their results share the input's memory.
-_HIDDEN_VIEWS = {
-    "aten::_unsafe_view",
-    "aten::lift_fresh",
-    "aten::unsafe_chunk",
-    "aten::unsafe_split",
-    "aten::unsafe_split_with_sizes",
-}
+__all__ = ["Aliases", "is_view"]
 
 # Higher-order operators that write nothing and return new tensors.
 _FUNCTIONAL = {torch.ops.higher_order.auto_functionalized, torch.ops.higher_order.auto_functionalized_v2}
@@ -27,7 +20,7 @@ def is_view(node: Node) -> bool:
     """Whether a node's result shares memory with its first argument and nothing is written."""
     op = node.target
     if isinstance(op, torch._ops.OpOverload):
-        return op.is_view or op._schema.name in _HIDDEN_VIEWS
+        return is_view_operator(op)
     return getattr(op, "__name__", "") == "getitem"
 
 

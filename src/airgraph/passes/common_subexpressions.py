@@ -66,7 +66,9 @@ def _frozen(value: Any) -> Any:
         return tuple(_frozen(item) for item in value)
     if isinstance(value, dict):
         return tuple(sorted((name, _frozen(item)) for name, item in value.items()))
-    return value if isinstance(value, Node) else (type(value), value)
+    # Of floats the text, which tells 0.0 and -0.0 apart and takes every nan for the same.
+    known = repr(value) if isinstance(value, (float, complex)) else value
+    return value if isinstance(value, Node) else (type(value), known)
 
 
 def _reproducible(node: Node) -> bool:

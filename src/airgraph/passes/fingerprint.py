@@ -11,7 +11,7 @@ from typing import Any
 
 from airgraph.options import Options
 from airgraph.passes.pattern_fusion import registered_functions
-from airgraph.program import out_forms
+from airgraph.program import operators
 
 __all__ = ["fingerprint"]
 
@@ -32,7 +32,7 @@ def fingerprint(options: Options) -> str:
 def _own_sources() -> bytes:
     """A digest of this package's files, and of what they know about operators."""
     digest = hashlib.sha256()
-    for path in [*sorted(Path(__file__).parent.glob("*.py")), Path(out_forms.__file__)]:
+    for path in [*sorted(Path(__file__).parent.glob("*.py")), Path(operators.__file__)]:
         digest.update(path.name.encode())
         digest.update(path.read_bytes())
     return digest.digest()

@@ -45,7 +45,7 @@ class Link:
     start: Node | None = None
 
     def views(self) -> Iterator[Node]:
-        """The views of old values that values are computed on."""
+        """The views of old values that its values are computed on, the last one first."""
         view = self.start
         while view is not None and is_view(view):
             yield view

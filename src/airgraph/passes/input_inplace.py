@@ -59,7 +59,8 @@ def reinplace_mutated_inputs(gm: GraphModule) -> int:
         gm.graph.erase_node(copy)
         removed += 1
         if any(link.kind in (Kind.PART, Kind.VIEW) for link in chain):
-            # With the copies into parts, which are new nodes.
+            # With the copies into parts, which are new nodes. Else it holds: where an operator writes now, nobody takes
+            # the old value afterwards, and the write at the copy's place still stands in it.
             use = MemoryUse(gm.graph)
     return removed
 
@@ -132,6 +133,9 @@ def _write_in_place(gm: GraphModule, target: Node, link: Link, use: MemoryUse) -
         return
     if link.inner:
         assert link.start is not None
+        for view in reversed(list(link.views())):
+            # What it is a view of lies in the input by now, which may have other strides.
+            view.meta["val"] = _value_of(view)
         for inner in link.inner:
             _write_in_place(gm, link.start, inner, use)
     elif link.kind is Kind.PART:

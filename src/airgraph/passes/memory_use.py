@@ -6,6 +6,7 @@ import torch
 from torch.fx import Graph, Node
 
 from airgraph.passes.aliases import Aliases
+from airgraph.program.operators import written_arguments
 
 __all__ = ["MemoryUse"]
 
@@ -58,11 +59,7 @@ def _written(node: Node) -> list[Node]:
         return []
     if isinstance(node.target, torch._ops.HigherOrderOperator):
         return list(node.all_input_nodes)
-    if not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.is_mutable:
-        return []
     found: list[Node] = []
-    for position, argument in enumerate(node.target._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
-            torch.fx.node.map_arg(given, found.append)
+    if isinstance(node.target, torch._ops.OpOverload):
+        torch.fx.node.map_arg(written_arguments(node.target, node.args, node.kwargs), found.append)
     return found

@@ -16,6 +16,7 @@ from airgraph.errors import PassError
 from airgraph.options import Options
 from airgraph.passes.auto_functionalized import call_mutating_operators
 from airgraph.passes.common_subexpressions import share_common_subexpressions
+from airgraph.passes.custom import Before
 from airgraph.passes.dead_code import remove_dead_code
 from airgraph.passes.inplace import reinplace_intermediates
 from airgraph.passes.input_inplace import reinplace_mutated_inputs
@@ -33,7 +34,7 @@ log = logging.getLogger(__name__)
 class Pass:
     """A rewrite of the graph. run: changes it in place and returns how often. name: of the option that switches it.
 
-    always: it has no option. annotates: it notes on nodes why it left them as they are.
+    always: it has no option. annotates: what it writes on nodes stays.
     reinplaces: it lets operators write memory that others read, which is right only in the order of one stream.
     custom: it is the user's.
     """
@@ -71,7 +72,8 @@ def run_passes(
     A pass works on a copy of the graph, which takes the graph's place only if it is sound afterwards. on_change: called
     with the name of each pass that changed the graph, and the graph. A built-in pass that fails is left out, with one
     warning. Raises PassError for a pass of the user's that fails or leaves an unsound graph; the graph is then as it
-    was before that pass.
+    was before that pass. Sound: its inputs and the number of its outputs are as before, and every new or changed node
+    can be computed.
     """
     changes: dict[str, int] = {}
     streams = _streams(gm)
@@ -114,11 +116,11 @@ def _chosen(options: Options, example_inputs: Sequence[Any]) -> Iterator[Pass]:
 
 def _of_user(name: str, run: Callable[..., None], options: Options, example_inputs: Sequence[Any]) -> Pass:
     def changes(gm: GraphModule) -> int:
-        before = str(gm.graph)
+        before = Before.of(gm.graph)
         run(gm, example_inputs, options)
-        return int(str(gm.graph) != before)
+        return before.check(gm)
 
-    return Pass(name, changes, custom=True)
+    return Pass(name, changes, custom=True, annotates=True)
 
 
 def _run(each: Pass, gm: GraphModule, spare: Graph | None) -> tuple[int, Graph | None]:
@@ -130,7 +132,7 @@ def _run(each: Pass, gm: GraphModule, spare: Graph | None) -> tuple[int, Graph |
     _set_graph(gm, copy.deepcopy(before) if spare is None else spare)
     try:
         changed = each.run(gm)
-        if changed:
+        if changed or each.custom:
             gm.graph.lint()
     except Exception as error:
         # Whatever a pass raises, the graph of before is whole.
@@ -141,7 +143,7 @@ def _run(each: Pass, gm: GraphModule, spare: Graph | None) -> tuple[int, Graph |
         return changed, None
     unchanged = gm.graph
     _set_graph(gm, before)
-    return 0, None if each.custom else unchanged
+    return 0, unchanged
 
 
 def _set_graph(gm: GraphModule, graph: Graph) -> None:

@@ -13,7 +13,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from airgraph.passes.memory_use import MemoryUse
 from airgraph.passes.shape_arithmetic import fold_shape_arithmetic
 from airgraph.passes.sizes import Sizes
-from airgraph.program.out_forms import out_form
+from airgraph.program.operators import out_form
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,8 @@ def remove_cats(gm: GraphModule) -> int:
     for node, join in planner.joins.items():
         if node not in inner:
             _Writer(gm, planner.joins, planner.sizes, join.first).make(join)
-    fold_shape_arithmetic(gm)
+    if planner.joins:
+        fold_shape_arithmetic(gm)
     return len(planner.joins)
 
 

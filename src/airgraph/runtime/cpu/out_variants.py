@@ -6,7 +6,7 @@ import functools
 
 import torch
 
-from airgraph.program.out_forms import functional_form, out_form
+from airgraph.program.operators import functional_form, out_form
 
 __all__ = ["functional_of", "is_elementwise", "out_overload"]
 

@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import (
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from airgraph.errors import UnsupportedGraph
-from airgraph.program.out_forms import functional_form
+from airgraph.program.operators import functional_form, is_view_operator, written_arguments
 from airgraph.program.support import capture_obstacle
 from airgraph.runtime.cpu.engine import engine
 from airgraph.runtime.cpu.tape import Buffer, BufferKind, Call, Recording, TensorRef
@@ -29,7 +29,6 @@ from airgraph.runtime.cpu.tape import Buffer, BufferKind, Call, Recording, Tenso
 __all__ = ["Recorder"]
 
 _METADATA_ONLY = {"aten::_assert_tensor_metadata", "aten::_assert_scalar", "aten::sym_constrain_range_for_size"}
-_HIDDEN_VIEWS = {"aten::_unsafe_view", "aten::unsafe_split", "aten::unsafe_chunk", "aten::lift_fresh"}
 _RESIZES = {"aten::resize_", "aten::resize_as_", "aten::_resize_output_"}
 
 
@@ -269,7 +268,7 @@ def _kind(op: torch._ops.OpOverload) -> str | UnsupportedGraph:
         return _RESIZE
     if name == "aten::set_":
         return UnsupportedGraph("it changes a tensor's memory")
-    if name in _METADATA_ONLY or name in _HIDDEN_VIEWS or op.is_view or torch.Tag.inplace_view in op.tags:
+    if name in _METADATA_ONLY or is_view_operator(op) or torch.Tag.inplace_view in op.tags:
         return _AT_CAPTURE
     obstacle = capture_obstacle(op)
     return UnsupportedGraph(obstacle) if obstacle else _COMPUTE
@@ -298,10 +297,7 @@ def _written(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, A
     if not op._schema.is_mutable:
         return []
     found: list[torch.Tensor] = []
-    for position, argument in enumerate(op._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            given = args[position] if position < len(args) else kwargs.get(argument.name)
-            _tensors_in(given, found)
+    _tensors_in(written_arguments(op, args, kwargs), found)
     return found
 
 

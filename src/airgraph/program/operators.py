@@ -1,12 +1,36 @@
-"""Which `out=` overload computes the same as a functional operator, and the reverse, known by their schemas."""
+"""What an operator does with its arguments, and its other forms, known by its schema."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
-__all__ = ["functional_form", "out_form"]
+__all__ = ["functional_form", "is_view_operator", "out_form", "written_arguments"]
+
+# Their schemas do not say so, but their results share the input's memory.
+_HIDDEN_VIEWS = {
+    f"aten::{name}"
+    for name in ("_unsafe_view", "lift_fresh", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes")
+}
+
+
+def is_view_operator(op: torch._ops.OpOverload) -> bool:
+    """Whether the results share memory with the first argument and nothing is written."""
+    return op.is_view or op._schema.name in _HIDDEN_VIEWS
+
+
+def written_arguments(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """The arguments, tensors or lists of them, that a call of an operator writes."""
+    found: list[Any] = []
+    for position, argument in enumerate(op._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            given = args[position] if position < len(args) else kwargs.get(argument.name)
+            if given is not None:
+                found.append(given)
+    return found
 
 
 @functools.cache
