@@ -79,13 +79,17 @@ def _empties_the_graph(gm: GraphModule) -> None:
     gm.graph = torch.fx.Graph()
 
 
+def _last_call(gm: GraphModule) -> torch.fx.Node:
+    return [node for node in gm.graph.nodes if node.op == "call_function"][-1]
+
+
 def _gives_too_many_arguments(gm: GraphModule) -> None:
-    (node,) = gm.graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default)
+    node = _last_call(gm)
     node.args = (node.args[0], 1, 2)
 
 
 def _multiplies_what_does_not_fit(gm: GraphModule) -> None:
-    (node,) = gm.graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default)
+    node = _last_call(gm)
     with gm.graph.inserting_after(node):
         new = gm.graph.call_function(torch.ops.aten.mm.default, (node.args[0], node.args[0]))
     node.replace_all_uses_with(new)
@@ -101,8 +105,8 @@ def _multiplies_what_does_not_fit(gm: GraphModule) -> None:
         (_adds_a_placeholder, "inputs were arg0_1, arg1_1 and are more, arg0_1, arg1_1"),
         (_erases_the_output, "has 0 output nodes"),
         (_empties_the_graph, "has 0 output nodes"),
-        (_gives_too_many_arguments, "failed at relu: .*expected at most 1 argument"),
-        (_multiplies_what_does_not_fit, "failed at mm.*: .*must be a matrix|2D"),
+        (_gives_too_many_arguments, " at relu: .*expected at most 1 argument"),
+        (_multiplies_what_does_not_fit, " at mm.*: .*(must be a matrix|2D)"),
     ],
 )
 def test_what_a_pass_broke_is_named(breaks: Any, message: str, where: str) -> None:
@@ -144,9 +148,7 @@ def test_values_of_new_nodes_are_worked_out_for_later_passes() -> None:
         options={"post_grad_custom_pre_pass": sin_to_cos_of_double},
     )
     x, y = torch.randn(3), torch.randn(3)
-    torch.testing.assert_close(
-        compiled(x, y), torch.cat([x.double().cos(), y.double().exp().float().double()]), rtol=1e-6, atol=1e-6
-    )
+    torch.testing.assert_close(compiled(x, y), torch.cat([x.double().cos(), y.exp().double()]), rtol=1e-6, atol=1e-6)
     assert airgraph.explain().to_dict()["passes"]["remove_cat_ops"] == 1
 
 

@@ -76,10 +76,9 @@ def run_passes(
     can be computed.
     """
     changes: dict[str, int] = {}
-    streams = _streams(gm)
     spare: Graph | None = None
     for each in _chosen(options, example_inputs):
-        if each.reinplaces and streams > 1:
+        if each.reinplaces and (streams := _streams(gm)) > 1:
             log.info("%s is skipped: on %d streams reads and writes have no common order", each.name, streams)
             continue
         if each.custom:
