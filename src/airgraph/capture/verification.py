@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +14,7 @@ from airgraph.errors import ReplayError, UnsupportedGraph
 from airgraph.options import Options
 from airgraph.program import source_lines
 from airgraph.program.inputs import InputRole
+from airgraph.program.operators import is_view_operator, written_arguments
 from airgraph.program.program import CaptureProgram
 from airgraph.runtime.argument_copies import with_copies
 from airgraph.runtime.base import DeviceRuntime
@@ -75,8 +76,8 @@ class Verification:
         return None
 
     def _first_difference(self, snapshot: Snapshot) -> str:
-        """Bisect over the graph's nodes: capture it up to a node, and compare that node's value with eager's."""
-        nodes = [n for n in self._program.gm.graph.nodes if n.op == "call_function" and _is_tensor(n)]
+        """Bisect over the operators: capture the graph up to one, and compare what it makes and writes with eager's."""
+        nodes = [node for node in self._program.gm.graph.nodes if _computes(node)]
         low, high = 0, len(nodes)
         sizes: dict[int, str] = {}
         while low < high:
@@ -88,13 +89,11 @@ class Verification:
                 sizes[middle] = size
                 high = middle
         if low == len(nodes):
-            return (
-                "Captured up to any one node, its value is eager's: the capture as a whole is at fault, or its memory."
-            )
+            return "Captured up to any one operator, the graph gives eager's values: only the whole capture does not."
         node = nodes[low]
-        operator = node.target.name() if isinstance(node.target, torch._ops.OpOverload) else str(node.target)
         where = source_lines.of_node(node)
-        return f"The first to differ is node {node.name}, {operator}{f' at {where}' if where else ''}, by {sizes[low]}."
+        place = f" at {where}" if where else ""
+        return f"The first to differ is node {node.name}, {node.target.name()}{place}, by {sizes[low]}."
 
     def _difference_at(self, node: Node, snapshot: Snapshot) -> str | None:
         gm = _up_to(self._program.gm, node)
@@ -107,7 +106,10 @@ class Verification:
         except (UnsupportedGraph, ReplayError):
             return None
         expected = self._eager(gm, theirs, snapshot)
-        return None if isinstance(made, tuple) else _size_of_difference(made[0], expected[0])
+        if isinstance(made, tuple):
+            return None
+        sizes = (_size_of_difference(a, b) for a, b in zip(made, expected, strict=True))
+        return next((size for size in sizes if size is not None), None)
 
     def _eager(self, gm: GraphModule, args: list[Any], snapshot: Snapshot) -> Sequence[Any]:
         self._set_generators(snapshot.generators)
@@ -126,27 +128,56 @@ class Verification:
             torch.get_device_module(self._program.device).set_rng_state(states[1], self._program.device)
 
 
+# A node, and which element of its value if that is several.
+_Value = tuple[Node, int | None]
+
+
 def _up_to(gm: GraphModule, node: Node) -> GraphModule:
-    """The graph up to a node, which is its only output."""
+    """The graph up to a node; its outputs are copies of what the node makes and writes, and of what is alive then.
+
+    So whatever went wrong before, and matters later, shows.
+    """
     graph = Graph()
     copies: dict[Node, Node] = {}
+    written: list[Node] = []
     for each in gm.graph.nodes:
-        if each.op == "output":
-            break
         copies[each] = graph.node_copy(each, copies.__getitem__)
+        written += _written(each)
         if each is node:
             break
-    for placeholder in gm.graph.find_nodes(op="placeholder"):
-        if placeholder not in copies:
-            raise AssertionError("placeholders come first")
-    value = graph.call_function(torch.ops.aten.clone.default, (copies[node],))
-    value.meta = copy.copy(node.meta)
-    graph.output((value,))
+    alive = [each for each in copies if each.op == "call_function" and not copies.keys() >= each.users.keys()]
+    values = [*_made(node), *((each, None) for each in reversed(written)), *(v for each in alive for v in _made(each))]
+    outputs = []
+    for each, element in dict.fromkeys(values):
+        value, form = copies[each], each.meta["val"]
+        if element is not None:
+            value, form = graph.call_function(operator.getitem, (value, element)), form[element]
+            value.meta["val"] = form
+        outputs.append(graph.call_function(torch.ops.aten.clone.default, (value,)))
+        outputs[-1].meta["val"] = form
+    graph.output(tuple(outputs))
     return GraphModule(gm, graph)
 
 
-def _is_tensor(node: Node) -> bool:
-    return isinstance(node.meta.get("val"), torch.Tensor)
+def _computes(node: Node) -> bool:
+    """Whether a node is an operator that makes or writes tensors."""
+    is_operator = isinstance(node.target, torch._ops.OpOverload) and not is_view_operator(node.target)
+    return is_operator and bool(_made(node) or _written(node))
+
+
+def _made(node: Node) -> list[_Value]:
+    """The tensors among a node's results."""
+    value = node.meta.get("val")
+    if isinstance(value, (tuple, list)):
+        return [(node, i) for i, element in enumerate(value) if isinstance(element, torch.Tensor)]
+    return [(node, None)] if isinstance(value, torch.Tensor) else []
+
+
+def _written(node: Node) -> list[Node]:
+    found: list[Node] = []
+    if isinstance(node.target, torch._ops.OpOverload):
+        torch.fx.node.map_arg(written_arguments(node.target, node.args, node.kwargs), found.append)
+    return found
 
 
 def _size_of_difference(ours: Any, theirs: Any) -> str | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+import math
 import operator
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ class Dump:
 
     def final(self, gm: GraphModule, plans: Sequence[InputPlan], *, header: str) -> None:
         """The program that is captured, as a file that runs, with constants beside it. header: what made it."""
-        constants = {str(node.target): _attribute(gm, str(node.target)) for node in gm.graph.find_nodes(op="get_attr")}
+        constants = _constants(gm)
         if constants:
             held = io.BytesIO()
             torch.save(constants, held)
@@ -70,30 +71,49 @@ def dump_for(name: str, dump_dir: str | None) -> Dump | None:
 
 
 def runnable(gm: GraphModule, plans: Sequence[InputPlan] = ()) -> str:
-    """The graph as Python that runs on random inputs; shapes, dtypes, roles, streams and lines in comments."""
+    """The graph as Python that runs on made-up inputs; shapes, dtypes, roles, streams and lines in comments."""
     placeholders = gm.graph.find_nodes(op="placeholder")
     roles = {node: f", {plan.role.value} {plan.source}" for node, plan in zip(placeholders, plans, strict=False)}
     namespaces = {n.target.namespace for n in gm.graph.nodes if isinstance(n.target, torch._ops.OpOverload)}
     custom = sorted(namespaces - {"aten", "prims"})
-    lines = ["import operator", "from pathlib import Path", "", "import torch", ""]
+    lines = ["import math", "import operator", "from pathlib import Path", "", "import torch", ""]
     if custom:
         lines += [f"# Import what registers the operators of {', '.join(custom)} first.", ""]
-    if gm.graph.find_nodes(op="get_attr"):
+    if _constants(gm):
         lines += ['constants = torch.load(Path(__file__).parent / "constants.pt", weights_only=True)', ""]
-    lines += ["", "def program("]
-    lines += [f"    {node.name},  # {_form(node)}{roles.get(node, '')}" for node in placeholders]
+    lines += _definition("program", gm, roles)
+    lines += ["", "", "inputs = ["]
+    lines += [f"    {_example(node)}," for node in placeholders]
+    lines += ["]", "", 'if __name__ == "__main__":', "    with torch.no_grad():", "        print(program(*inputs))", ""]
+    return "\n".join(lines)
+
+
+def _definition(name: str, gm: GraphModule, roles: Mapping[Node, str]) -> list[str]:
+    """A function that computes the graph, after those of its subgraphs."""
+    lines: list[str] = []
+    for node in gm.graph.find_nodes(op="get_attr"):
+        subgraph = _attribute(gm, str(node.target))
+        if isinstance(subgraph, GraphModule):
+            lines += _definition(node.name, subgraph, {})
+    lines += ["", f"def {name}("]
+    lines += [
+        f"    {node.name},  # {_form(node)}{roles.get(node, '')}" for node in gm.graph.find_nodes(op="placeholder")
+    ]
     lines += ["):"]
+    constants = _constants(gm)
     for node in gm.graph.nodes:
-        if node.op == "get_attr":
+        if node.op == "get_attr" and str(node.target) in constants:
             lines.append(f"    {node.name} = constants[{str(node.target)!r}]")
         elif node.op == "call_function":
             arguments = [_text(arg) for arg in node.args] + [f"{k}={_text(v)}" for k, v in node.kwargs.items()]
             lines.append(f"    {node.name} = {_function(node)}({', '.join(arguments)}){_comment(node)}")
-    lines += [f"    return {_text(tuple(gm.graph.output_node().args[0]))}", "", ""]  # type: ignore[arg-type]
-    lines += ["inputs = ["]
-    lines += [f"    {_example(node)}," for node in placeholders]
-    lines += ["]", "", 'if __name__ == "__main__":', "    with torch.no_grad():", "        print(program(*inputs))", ""]
-    return "\n".join(lines)
+    return [*lines, f"    return {_text(gm.graph.output_node().args[0])}", ""]
+
+
+def _constants(gm: GraphModule) -> dict[str, Any]:
+    """What the graph takes from its module, its subgraphs excepted."""
+    found = {str(node.target): _attribute(gm, str(node.target)) for node in gm.graph.find_nodes(op="get_attr")}
+    return {name: value for name, value in found.items() if not isinstance(value, GraphModule)}
 
 
 def _comment(node: Node) -> str:
@@ -123,11 +143,20 @@ def _size(size: Any) -> Any:
 
 
 def _function(node: Node) -> str:
-    target = node.target
+    target: Any = node.target
     if isinstance(target, torch._ops.OpOverload):
-        return f"torch.ops.{target.namespace}.{target._schema.name.partition('::')[2]}.{target._overloadname}"
+        return _operator(target)
     name = getattr(target, "__name__", str(target))
-    return f"operator.{name}" if getattr(operator, name, None) is target else f"torch.ops.higher_order.{name}"
+    homes = (("operator", operator), ("math", math), ("torch", torch))
+    return next((f"{home}.{name}" for home, module in homes if getattr(module, name, None) is target), _higher(name))
+
+
+def _operator(op: torch._ops.OpOverload) -> str:
+    return f"torch.ops.{op.namespace}.{op._schema.name.partition('::')[2]}.{op._overloadname}"
+
+
+def _higher(name: str) -> str:
+    return f"torch.ops.higher_order.{name}"
 
 
 def _text(value: Any) -> str:
@@ -139,6 +168,12 @@ def _text(value: Any) -> str:
         return f"[{', '.join(map(_text, value))}]"
     if isinstance(value, torch.device):
         return f"torch.device({str(value)!r})"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float({str(value)!r})"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_text(k)}: {_text(v)}' for k, v in value.items())}}}"
+    if isinstance(value, torch._ops.OpOverload):
+        return _operator(value)
     return repr(value)
 
 
@@ -148,7 +183,8 @@ def _example(node: Node) -> str:
         return repr(_hint(value))
     shape, stride = tuple(map(_hint, value.shape)), tuple(map(_hint, value.stride()))
     form = f"{shape}, {stride}, dtype={value.dtype}, device={str(value.device)!r}"
-    filled = "normal_()" if value.dtype.is_floating_point else "zero_()"
+    # Those of a byte have no random numbers.
+    filled = "normal_()" if value.dtype.is_floating_point and value.dtype.itemsize > 1 else "zero_()"
     return f"torch.empty_strided({form}).{filled}"
 
 
