@@ -117,20 +117,26 @@ class DenseBlock(nn.Module):
         return x
 
 
-def cats(rounds: int) -> dict[str, Any]:
-    def rotary(batch: int, length: int) -> tuple[Tensor, ...]:
-        shapes = (batch, 9, length, 64), (batch, 3, length, 64), (length, 64), (length, 64)
+Case = tuple[str, nn.Module, tuple[Tensor, ...]]
+
+
+def models_with_cats() -> list[Case]:
+    def rotary(length: int) -> tuple[Tensor, ...]:
+        shapes = (1, 9, length, 64), (1, 3, length, 64), (length, 64), (length, 64)
         return tuple(torch.randn(shape) for shape in shapes)
 
     torch.manual_seed(0)
-    cases: list[tuple[str, nn.Module, tuple[Tensor, ...]]] = [
-        ("rotary embedding, one token", Rotary(), rotary(1, 1)),
-        ("rotary embedding, 256 tokens", Rotary(), rotary(1, 256)),
+    return [
+        ("rotary embedding, one token", Rotary(), rotary(1)),
+        ("rotary embedding, 256 tokens", Rotary(), rotary(256)),
         ("dense block of 8 layers, batch 4", DenseBlock().eval(), (torch.randn(4, 32),)),
         ("dense block of 8 layers, batch 2048", DenseBlock().eval(), (torch.randn(2048, 32),)),
     ]
+
+
+def cats(rounds: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name, model, args in cases:
+    for name, model, args in models_with_cats():
         forget()
         contenders = []
         for on in (True, False):
@@ -151,10 +157,15 @@ def cats(rounds: int) -> dict[str, Any]:
 
 def arenas() -> dict[str, Any]:
     found: dict[str, Any] = {}
-    cases: list[tuple[str, nn.Module, tuple[Tensor, ...]]] = [
+    cases: list[Case] = [
         (f"workload {name}", w.model, w.args) for name, w in ((n, workloads.make(n)) for n in workloads.NAMES)
     ]
     cases += [(f"Llama, batch {batch}", small_llama(), small_llama().arguments(batch)) for batch in (1, 8, 64)]
+    caches = tuple(torch.zeros(CACHE) for _ in range(2 * LAYERS))
+    cases += [
+        *models_with_cats(),
+        ("KV cache step", CacheStep(), (torch.randn(1, 8, 1, 64), torch.tensor([1]), *caches)),
+    ]
     for name, model, args in cases:
         found[name] = {}
         for on in (True, False):

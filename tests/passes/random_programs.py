@@ -43,9 +43,16 @@ class Program:
 
 
 def make_inputs(seed: int) -> list[Tensor]:
-    """Indices, three tensors of rows and columns, one column vector, and a mask."""
+    """Indices, three tensors of rows and columns, one column vector, and a mask.
+
+    Of the three one is dense, one a part of a larger tensor, and one turned.
+    """
     generator = torch.Generator().manual_seed(seed)
-    wide = [torch.randn(_ROWS, _COLUMNS, generator=generator) for _ in range(3)]
+    wide = [
+        torch.randn(_ROWS, _COLUMNS, generator=generator),
+        torch.randn(2 * _ROWS, 2 * _COLUMNS, generator=generator)[2 : 2 + _ROWS, 3 : 3 + _COLUMNS],
+        torch.randn(_COLUMNS, _ROWS, generator=generator).t(),
+    ]
     mask = torch.rand(_ROWS, _COLUMNS, generator=generator) > 0.5
     return [*_indices(), *wide, torch.randn(_ROWS, 1, generator=generator), mask]
 
