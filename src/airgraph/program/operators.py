@@ -17,6 +17,7 @@ _HIDDEN_VIEWS = {
 }
 
 
+@functools.cache
 def is_view_operator(op: torch._ops.OpOverload) -> bool:
     """Whether the results share memory with the first argument and nothing is written."""
     return op.is_view or op._schema.name in _HIDDEN_VIEWS
@@ -24,13 +25,17 @@ def is_view_operator(op: torch._ops.OpOverload) -> bool:
 
 def written_arguments(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     """The arguments, tensors or lists of them, that a call of an operator writes."""
-    found: list[Any] = []
-    for position, argument in enumerate(op._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            given = args[position] if position < len(args) else kwargs.get(argument.name)
-            if given is not None:
-                found.append(given)
-    return found
+    given = (args[position] if position < len(args) else kwargs.get(name) for position, name in _written(op))
+    return [argument for argument in given if argument is not None]
+
+
+@functools.cache
+def _written(op: torch._ops.OpOverload) -> tuple[tuple[int, str], ...]:
+    """Position and name of each argument that is written."""
+    if not op._schema.is_mutable:
+        return ()
+    arguments = enumerate(op._schema.arguments)
+    return tuple((i, a.name) for i, a in arguments if a.alias_info is not None and a.alias_info.is_write)
 
 
 @functools.cache
