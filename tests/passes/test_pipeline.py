@@ -189,6 +189,25 @@ def test_passes_that_write_in_place_are_skipped_on_several_streams(caplog: pytes
     assert "inplace_pass is skipped: on 2 streams" in caplog.text
 
 
+@torch.no_grad()
+def test_a_compiled_function_with_a_stream_is_not_reinplaced(caplog: pytest.LogCaptureFixture) -> None:
+    def program(kv: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        kv.add_(x)
+        y = x.exp()
+        with torch.fx.traceback.annotate({"stream": 1}):
+            z = torch.cat([y.sin(), y.cos()])
+        return z + 1
+
+    kv, x = torch.zeros(3), torch.ones(3)
+    with caplog.at_level(logging.INFO, logger="airgraph.passes.pipeline"):
+        out = torch.compile(program, backend="airgraph", fullgraph=True)(kv, x)
+    torch.testing.assert_close(out, program(torch.zeros(3), x))
+    assert torch.equal(kv, x)
+    for name in ("input_inplace_pass", "remove_cat_ops", "inplace_pass"):
+        assert f"{name} is skipped: on 2 streams" in caplog.text
+        assert name not in airgraph.explain().to_dict()["passes"]
+
+
 def test_a_pass_that_cannot_be_called_is_refused() -> None:
     with pytest.raises(OptionError, match="post_grad_custom_pre_pass.*expected a callable"):
         airgraph.get_backend({"post_grad_custom_pre_pass": "mine"})

@@ -24,6 +24,7 @@ from airgraph.passes.noop import remove_noops
 from airgraph.passes.pattern_fusion import apply_replacements
 from airgraph.passes.remove_cat import remove_cats
 from airgraph.passes.shape_arithmetic import fold_shape_arithmetic
+from airgraph.program.streams import stream_of
 
 __all__ = ["PASSES", "Pass", "run_passes"]
 
@@ -153,4 +154,4 @@ def _set_graph(gm: GraphModule, graph: Graph) -> None:
 
 def _streams(gm: GraphModule) -> int:
     """How many streams the graph's nodes are on."""
-    return len({node.meta.get("stream") for node in gm.graph.nodes if node.op == "call_function"}) or 1
+    return len({stream_of(node) for node in gm.graph.nodes if node.op == "call_function"}) or 1

@@ -18,6 +18,7 @@ from torch.fx import GraphModule, Node
 from airgraph.errors import OptionError
 from airgraph.program import source_lines
 from airgraph.program.inputs import InputPlan
+from airgraph.program.streams import stream_of
 
 __all__ = ["Dump", "dump_for", "runnable"]
 
@@ -118,8 +119,8 @@ def _constants(gm: GraphModule) -> dict[str, Any]:
 
 def _comment(node: Node) -> str:
     parts = [_form(node)]
-    if node.meta.get("stream") is not None:
-        parts.append(f"stream {node.meta['stream']}")
+    if stream_of(node) is not None:
+        parts.append(f"stream {stream_of(node)}")
     line = source_lines.of_node(node)
     if line:
         parts.append(line)
