@@ -8,7 +8,7 @@ __all__ = ["stream_of"]
 
 
 def stream_of(node: Node) -> str | None:
-    """The stream that a node was put on, by a pass in `meta["stream"]` or by torch's annotation; None: the default one."""
+    """The stream a node was put on, by a pass in `meta["stream"]` or by torch's annotation; None: the default one."""
     custom = node.meta.get("custom") or {}
     stream = node.meta.get("stream", custom.get("stream"))
     return None if stream is None else str(stream)
