@@ -46,13 +46,13 @@ demo: $(STAMPS)/demo
 test: lint $(if $(filter 0,$(NPU)),,test-npu) test-main
 
 test-main: $(STAMPS)/dev browser
-	$(WITH_VENV) python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+	$(WITH_VENV) python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 test-npu: $(STAMPS)/npu
 	$(WITH_VENV) cmake --build simcann/build
 	$(WITH_VENV) ctest --test-dir simcann/build --output-on-failure
 	$(NPU_BIN)/python -m pytest simcann/tests $(PYTEST_ARGS)
-	$(NPU_BIN)/python -m pytest -n $(WORKERS) tests/conformance tests/npu --device npu $(PYTEST_ARGS)
+	$(NPU_BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance tests/npu --device npu $(PYTEST_ARGS)
 
 # The memory page is tested in a real browser. Only CI installs one by itself.
 browser:
