@@ -1,6 +1,6 @@
 """airgraph: capture PyTorch models into device graphs and replay them."""
 
-from airgraph import cpu, errors
+from airgraph import cpu, errors, inference
 from airgraph.backend import get_backend
 from airgraph.capture.warmup import warmup
 from airgraph.insight.report import Report, explain, reset
@@ -19,6 +19,7 @@ __all__ = [
     "explain",
     "get_backend",
     "graph_pool_handle",
+    "inference",
     "register_replacement",
     "reset",
     "warmup",

@@ -7,18 +7,14 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
 from torch.fx import GraphModule
 
 from airgraph.capture.callable import GraphedCallable
 from airgraph.capture.ledger import GraphRecord, ledger
+from airgraph.capture.preparation import prepare
 from airgraph.errors import AirgraphError, OptionError, PassError, UnsupportedGraph
 from airgraph.options import Options
-from airgraph.passes.fingerprint import fingerprint
-from airgraph.passes.pipeline import run_passes
 from airgraph.program import lowering
-from airgraph.program.dump import dump_for
-from airgraph.program.program import CaptureProgram
 from airgraph.runtime.registry import runtime_for
 
 __all__ = ["airgraph", "get_backend"]
@@ -63,17 +59,8 @@ def _compile(gm: GraphModule, example_inputs: Sequence[Any], options: Options) -
     direct: list[GraphedCallable] = []
 
     def compile_inference(lowered: GraphModule, inputs: Sequence[Any]) -> Any:
-        plans = lowering.input_plans(lowered, sources)
         hands_through = lowering.hands_through(gm, lowered)
-        name = ledger.next_name()
-        dump = dump_for(name, options.dump_dir)
-        if dump is not None:
-            dump.graph("before", lowered)
-        on_change = (lambda pass_name, changed: None) if dump is None else dump.graph
-        ledger.count_changes(run_passes(lowered, options, example_inputs=inputs, on_change=on_change))
-        if dump is not None:
-            dump.final(lowered, plans, header=f"{name}, passes {fingerprint(options)}")
-        program = CaptureProgram.build(name, lowered, plans, _device(lowered), dump)
+        program = prepare(lowered, sources, options, inputs)
         try:
             runtime = runtime_for(program.device.type)
         except UnsupportedGraph as error:
@@ -118,13 +105,3 @@ def _uncaptured(gm: GraphModule, name: str, reason: str, *, warn: bool = True) -
         return gm.forward(*args)
 
     return make_boxed_func(run)
-
-
-def _device(gm: GraphModule) -> torch.device:
-    """The first device that a tensor of the graph lies on; a graph on several is refused later, by name.
-
-    Numbers on the host come last: operators take them with tensors of any device.
-    """
-    tensors = [v for v in (node.meta.get("val") for node in gm.graph.nodes) if isinstance(v, torch.Tensor)]
-    tensors.sort(key=lambda value: value.dim() == 0 and value.device.type == "cpu")
-    return tensors[0].device if tensors else torch.device("cpu")

@@ -16,10 +16,15 @@ __all__ = ["Options"]
 _AVAILABLE = "available"
 _CHOICES = "choices"
 _DOC = "doc"
+_REWRITES = "rewrites"
 
 
-def _option(default: Any, doc: str, *, available: bool = True, choices: Sequence[Any] = ()) -> Any:
-    return field(default=default, metadata={_DOC: doc, _AVAILABLE: available, _CHOICES: tuple(choices)})
+def _option(
+    default: Any, doc: str, *, available: bool = True, choices: Sequence[Any] = (), rewrites: bool = False
+) -> Any:
+    """rewrites: whether the value decides what a graph is, and not only how it is captured and replayed."""
+    metadata = {_DOC: doc, _AVAILABLE: available, _CHOICES: tuple(choices), _REWRITES: rewrites}
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +66,17 @@ class Options:
     memory_budget: int | None = _option(
         None, "bytes a pool may take; a capture that would pass it is not made, and that shape runs eagerly"
     )
-    inplace_pass: bool = _option(True, "let operators write into intermediates that nobody needs any more")
-    input_inplace_pass: bool = _option(True, "write mutated inputs in place instead of copying them back")
-    remove_noop_ops: bool = _option(True, "remove operators that change nothing")
-    remove_cat_ops: bool = _option(True, "let what makes the parts of a cat or stack write into slices of it")
-    pattern_fusion_pass: bool = _option(True, "apply what `airgraph.register_replacement` registered")
+    inplace_pass: bool = _option(
+        True, "let operators write into intermediates that nobody needs any more", rewrites=True
+    )
+    input_inplace_pass: bool = _option(
+        True, "write mutated inputs in place instead of copying them back", rewrites=True
+    )
+    remove_noop_ops: bool = _option(True, "remove operators that change nothing", rewrites=True)
+    remove_cat_ops: bool = _option(
+        True, "let what makes the parts of a cat or stack write into slices of it", rewrites=True
+    )
+    pattern_fusion_pass: bool = _option(True, "apply what `airgraph.register_replacement` registered", rewrites=True)
     post_grad_custom_pre_pass: Callable[..., None] | None = _option(
         None, "a pass of yours before the built-in ones: `(gm, example_inputs, options) -> None`"
     )
@@ -84,6 +95,7 @@ class Options:
         "unsynchronised accesses between streams",
         available=False,
         choices=("fix", "warn", "error", "off"),
+        rewrites=True,
     )
     verify_every: int = _option(
         0, "every N replays run eagerly too and compare; ReplayError names the first node that differs; 0: never"
@@ -135,6 +147,12 @@ class Options:
             _check_use_graph_pool(value)
         if not option.metadata[_AVAILABLE] and value != option.default:
             raise _not_available(option.name)
+
+    def rewriting(self) -> dict[str, Any]:
+        """The options that decide what a graph is, callables excepted."""
+        return {
+            option.name: getattr(self, option.name) for option in dataclasses.fields(self) if option.metadata[_REWRITES]
+        }
 
     @classmethod
     def parse(cls, given: Options | Mapping[str, Any] | None) -> Options:

@@ -17,7 +17,7 @@ from airgraph.capture.ledger import GraphRecord, ledger
 from airgraph.capture.pools import pool_for
 from airgraph.capture.verification import Verification
 from airgraph.capture.warmup import CannotGoOn, warming_threads
-from airgraph.errors import InputMoved, OptionError, ReplayError, UnsupportedGraph
+from airgraph.errors import CacheError, InputMoved, OptionError, ReplayError, UnsupportedGraph
 from airgraph.memory.pool import MemoryPool
 from airgraph.memory.turn import Turn
 from airgraph.options import Options
@@ -26,9 +26,13 @@ from airgraph.program.program import CaptureProgram
 from airgraph.program.support import check_capturable
 from airgraph.runtime.base import DeviceGraph, DeviceRuntime, InputProblem
 
-__all__ = ["CapturedGraph", "GraphedCallable"]
+__all__ = ["CapturedGraph", "GraphedCallable", "NotAdmitted"]
 
 log = logging.getLogger(__name__)
+
+
+class NotAdmitted(CacheError):
+    """A program is not right for the arguments of a call; nothing was executed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +201,7 @@ class GraphedCallable:
             warnings.warn(message, stacklevel=2)
 
     def _capture(self, args: list[Any], reason: str) -> CapturedGraph | None:
+        self._check_admitted(args)
         key = self._key(args)
         old = self._graphs.pop(key, None)
         self._single = None
@@ -276,9 +281,17 @@ class GraphedCallable:
         return GraphKey.of([args[index] for index in self._scalars])
 
     def _eager(self, args: list[Any]) -> list[Any]:
+        self._check_admitted(args)
         ledger.count("eager_calls")
         with torch.no_grad(), torch._C._DisableAutocast():
             return list(self._program.gm(*args))
+
+    def _check_admitted(self, args: list[Any]) -> None:
+        """Raises NotAdmitted. Not needed at a replay: what is captured compares its arguments' forms itself."""
+        if self._program.why_not_admitted is not None:
+            reason = self._program.why_not_admitted(args)
+            if reason is not None:
+                raise NotAdmitted(reason)
 
     def _copied_nbytes(self, args: list[Any]) -> int:
         """The most that a call copies of its inputs."""

@@ -13,7 +13,7 @@ from airgraph.options import Options
 from airgraph.passes.pattern_fusion import registered_functions
 from airgraph.program import operators
 
-__all__ = ["fingerprint"]
+__all__ = ["fingerprint", "identity"]
 
 
 def fingerprint(options: Options) -> str:
@@ -23,7 +23,7 @@ def fingerprint(options: Options) -> str:
     """
     digest = hashlib.sha256(_own_sources())
     for function in (options.post_grad_custom_pre_pass, options.post_grad_custom_post_pass, *registered_functions()):
-        digest.update(_identity(function).encode())
+        digest.update(identity(function).encode())
         digest.update(b"\0")
     return digest.hexdigest()[:32]
 
@@ -38,7 +38,8 @@ def _own_sources() -> bytes:
     return digest.digest()
 
 
-def _identity(function: Callable[..., Any] | None) -> str:
+def identity(function: Callable[..., Any] | None) -> str:
+    """What tells a function or class from another in all processes: its name and source, or what its `uuid` returns."""
     if function is None:
         return ""
     uuid = getattr(function, "uuid", None)

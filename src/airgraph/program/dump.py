@@ -20,7 +20,7 @@ from airgraph.program import source_lines
 from airgraph.program.inputs import InputPlan
 from airgraph.program.streams import stream_of
 
-__all__ = ["Dump", "dump_for", "runnable"]
+__all__ = ["Dump", "dump_for", "form_of", "readable", "runnable"]
 
 
 @dataclass(slots=True)
@@ -74,7 +74,6 @@ def dump_for(name: str, dump_dir: str | None) -> Dump | None:
 def runnable(gm: GraphModule, plans: Sequence[InputPlan] = ()) -> str:
     """The graph as Python that runs on made-up inputs; shapes, dtypes, roles, streams and lines in comments."""
     placeholders = gm.graph.find_nodes(op="placeholder")
-    roles = {node: f", {plan.role.value} {plan.source}" for node, plan in zip(placeholders, plans, strict=False)}
     namespaces = {n.target.namespace for n in gm.graph.nodes if isinstance(n.target, torch._ops.OpOverload)}
     custom = sorted(namespaces - {"aten", "prims"})
     lines = ["import math", "import operator", "from pathlib import Path", "", "import torch", ""]
@@ -82,11 +81,21 @@ def runnable(gm: GraphModule, plans: Sequence[InputPlan] = ()) -> str:
         lines += [f"# Import what registers the operators of {', '.join(custom)} first.", ""]
     if _constants(gm):
         lines += ['constants = torch.load(Path(__file__).parent / "constants.pt", weights_only=True)', ""]
-    lines += _definition("program", gm, roles)
+    lines += _definition("program", gm, _roles(gm, plans))
     lines += ["", "", "inputs = ["]
     lines += [f"    {_example(node)}," for node in placeholders]
     lines += ["]", "", 'if __name__ == "__main__":', "    with torch.no_grad():", "        print(program(*inputs))", ""]
     return "\n".join(lines)
+
+
+def readable(gm: GraphModule, plans: Sequence[InputPlan]) -> str:
+    """The graph as a Python function; shapes, dtypes, roles, streams and lines in comments."""
+    return "\n".join(_definition("program", gm, _roles(gm, plans))).lstrip("\n")
+
+
+def _roles(gm: GraphModule, plans: Sequence[InputPlan]) -> dict[Node, str]:
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    return {node: f", {plan.role.value} {plan.source}" for node, plan in zip(placeholders, plans, strict=False)}
 
 
 def _definition(name: str, gm: GraphModule, roles: Mapping[Node, str]) -> list[str]:
@@ -98,7 +107,7 @@ def _definition(name: str, gm: GraphModule, roles: Mapping[Node, str]) -> list[s
             lines += _definition(node.name, subgraph, {})
     lines += ["", f"def {name}("]
     lines += [
-        f"    {node.name},  # {_form(node)}{roles.get(node, '')}" for node in gm.graph.find_nodes(op="placeholder")
+        f"    {node.name},  # {form_of(node)}{roles.get(node, '')}" for node in gm.graph.find_nodes(op="placeholder")
     ]
     lines += ["):"]
     constants = _constants(gm)
@@ -118,7 +127,7 @@ def _constants(gm: GraphModule) -> dict[str, Any]:
 
 
 def _comment(node: Node) -> str:
-    parts = [_form(node)]
+    parts = [form_of(node)]
     if stream_of(node) is not None:
         parts.append(f"stream {stream_of(node)}")
     line = source_lines.of_node(node)
@@ -129,14 +138,16 @@ def _comment(node: Node) -> str:
     return f"  # {', '.join(part for part in parts if part)}"
 
 
-def _form(node: Node) -> str:
+def form_of(node: Node) -> str:
+    """Dtype, shape and strides of a node's value, as far as they are known."""
     value = node.meta.get("val")
     if isinstance(value, torch.Tensor):
         dtype = str(value.dtype).removeprefix("torch.")
         return f"{dtype}{[_size(s) for s in value.shape]} strides {[_size(s) for s in value.stride()]}".replace("'", "")
     if isinstance(value, (list, tuple)):
         return f"{len(value)} results"
-    return "" if value is None else type(value).__name__
+    # A graph that was read from a cache has its forms as text.
+    return str(node.meta.get("form", "")) if value is None else type(value).__name__
 
 
 def _size(size: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +24,9 @@ def lower(
     *,
     compile_inference: Callable[[GraphModule, Sequence[Any]], Compiled],
     compile_training: Callable[[GraphModule, Sequence[Any]], Compiled],
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
 ) -> Compiled:
-    """Lower to ATen by AOTAutograd, without decompositions, so that eager's own kernels run.
+    """Lower to ATen by AOTAutograd, without decompositions but those given, so that eager's own kernels run.
 
     compile_inference gets the graph when no gradient is needed, input mutations kept in it as `copy_`;
     compile_training gets forward and backward when one is. Both return boxed callables.
@@ -37,22 +38,27 @@ def lower(
         bw_compiler=compile_training,
         inference_compiler=compile_inference,
         keep_inference_input_mutations=True,
+        decompositions=dict(decompositions or {}),
     )
     return compiler(gm, example_inputs)
 
 
 @dataclass(frozen=True, slots=True)
 class InputSource:
-    """Where an argument comes from: `x`, `self.l.weight`, `kv[0]`; parameter: whether it is an nn.Parameter."""
+    """Where an argument comes from: `x`, `self.l.weight`, `kv[0]`; parameter: whether it is an nn.Parameter.
+
+    path: as Dynamo has it, `L['self']._modules['l']._parameters['weight']`.
+    """
 
     name: str
     parameter: bool
+    path: str = ""
 
 
 def input_sources(gm: GraphModule) -> list[InputSource]:
     """For each placeholder of Dynamo's graph the expression that a user would recognise."""
     raw = [_source_name(node) or node.name for node in gm.graph.find_nodes(op="placeholder")]
-    return [InputSource(_readable(name), "_parameters[" in name) for name in raw]
+    return [InputSource(_readable(name), "_parameters[" in name, name) for name in raw]
 
 
 def input_plans(gm: GraphModule, sources: Sequence[InputSource]) -> tuple[InputPlan, ...]:
@@ -83,9 +89,10 @@ def input_plans(gm: GraphModule, sources: Sequence[InputSource]) -> tuple[InputP
     return tuple(plans)
 
 
-def hands_through(gm: GraphModule, lowered: GraphModule) -> bool:
+def hands_through(gm: GraphModule, lowered: GraphModule, *, marks_outputs: bool = True) -> bool:
     """Whether AOTAutograd's wrappers around the lowered graph do nothing at a call but hand it through.
 
+    marks_outputs: whether it counts that they mark outputs whose sizes vary, for other compiled functions to know.
     So it is where arguments and outputs are those of Dynamo's graph `gm`, one by one, no view is to be made anew and no
     mutation to be repeated outside the graph. Call inside the inference compiler.
     """
@@ -105,7 +112,7 @@ def hands_through(gm: GraphModule, lowered: GraphModule) -> bool:
         and metadata.num_mutated_inp_runtime_indices == 0
         and metadata.num_intermediate_bases == 0
         and metadata.grad_enabled_mutation is None
-        and not metadata.dynamic_outputs
+        and not (marks_outputs and metadata.dynamic_outputs)
         and not metadata.tokens
         and not metadata.num_graphsafe_rng_states
         and not metadata.is_rng_op_functionalized

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
@@ -18,7 +20,8 @@ class CaptureProgram:
     """name: unique in the process, as reports show it. device: where all its tensors lie.
 
     input_views: for each output that is an input or a chain of views of one: the index of that input. dump: where its
-    captures are written for people to read, if anywhere.
+    captures are written for people to read, if anywhere. why_not_admitted: of arguments, why the program is not right
+    for them, or None; for a program that nobody else guards.
     """
 
     name: str
@@ -27,6 +30,7 @@ class CaptureProgram:
     device: torch.device
     input_views: dict[int, int]
     dump: Dump | None = None
+    why_not_admitted: Callable[[Sequence[Any]], str | None] | None = None
 
     @classmethod
     def build(

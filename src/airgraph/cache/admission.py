@@ -1,0 +1,85 @@
+"""Whether a graph is right for arguments of these shapes, dtypes and devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from airgraph.cache.manifest import CachedInput
+from airgraph.cache.shape_condition import evaluate
+from airgraph.program.inputs import InputRole
+
+__all__ = ["why_not_admitted"]
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def why_not_admitted(inputs: Sequence[CachedInput], conditions: Sequence[str], args: Sequence[Any]) -> str | None:
+    """Why the graph does not serve these arguments, in words, or None. Looks at no values but numbers'."""
+    sizes: dict[str, int] = {}
+    for each, arg in zip(inputs, args, strict=True):
+        reason = _mismatch(each, arg, sizes)
+        if reason is not None:
+            return f"{each.plan.source}: {reason}"
+    # Strides are expressions over all symbols, so they come after.
+    for each, arg in zip(inputs, args, strict=True):
+        if each.is_tensor:
+            expected = [_known(stride, sizes) for stride in each.stride]
+            pairs = zip(arg.shape, arg.stride(), expected, strict=True)
+            if any(size > 1 and have != want for size, have, want in pairs):
+                return f"{each.plan.source}: expected strides {expected}, got {list(arg.stride())}"
+    for text in conditions:
+        if not evaluate(text, sizes):
+            return f"{text} does not hold for {sizes}"
+    return _overlap(inputs, args)
+
+
+def _mismatch(each: CachedInput, arg: Any, sizes: dict[str, int]) -> str | None:
+    if not each.is_tensor:
+        if type(arg) is not int:
+            return f"expected an int, got {type(arg).__name__}"
+        return _bind(each.symbol, arg, sizes)  # type: ignore[arg-type]
+    if not isinstance(arg, _PLAIN) or (type(arg) not in _PLAIN and not isinstance(arg, torch.nn.Buffer)):
+        return f"expected a tensor, got {type(arg).__name__}"
+    if (arg.dtype, arg.device, arg.dim()) != (each.dtype, each.device, len(each.shape)):
+        want = f"{each.dtype} of {len(each.shape)} dimensions on {each.device}"
+        return f"expected {want}, got {arg.dtype} of {arg.dim()} on {arg.device}"
+    for dim, (want_size, size) in enumerate(zip(each.shape, arg.shape, strict=True)):
+        reason = _bind(want_size, size, sizes)
+        if reason is not None:
+            return f"size of dimension {dim}: {reason}"
+    return None
+
+
+def _bind(want: int | str, have: int, sizes: dict[str, int]) -> str | None:
+    """Gives a symbol its value, or compares with the one it has."""
+    if isinstance(want, str) and want.isidentifier() and want not in sizes:
+        sizes[want] = have
+        return None
+    known = _known(want, sizes)
+    return None if known == have else f"expected {known}{f' ({want})' if isinstance(want, str) else ''}, got {have}"
+
+
+def _known(size: int | str, sizes: dict[str, int]) -> int:
+    return size if isinstance(size, int) else evaluate(size, sizes)
+
+
+def _overlap(inputs: Sequence[CachedInput], args: Sequence[Any]) -> str | None:
+    """A tensor that is written must share no memory with another: the graph was traced without."""
+    ranges = sorted((*_bytes(arg), i) for i, arg in enumerate(args) if isinstance(arg, torch.Tensor) and arg.numel())
+    reach, owner = 0, -1
+    for start, end, index in ranges:
+        if start < reach:
+            pair = inputs[owner], inputs[index]
+            if any(each.plan.role is InputRole.MUTATED for each in pair):
+                return f"{pair[0].plan.source} and {pair[1].plan.source} share memory, and one of them is written"
+        if end > reach:
+            reach, owner = end, index
+    return None
+
+
+def _bytes(tensor: torch.Tensor) -> tuple[int, int]:
+    span = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+    return tensor.data_ptr(), tensor.data_ptr() + span * tensor.itemsize

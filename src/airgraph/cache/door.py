@@ -1,0 +1,225 @@
+"""The cached front door: a function whose traced graphs are kept in files, called without Dynamo and guards."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import threading
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from airgraph.cache.entry import MISS, Entry
+from airgraph.cache.fingerprint import fingerprint, versions
+from airgraph.cache.manifest import Manifest
+from airgraph.cache.store import Store, Stored
+from airgraph.cache.trace import checksum_of_file, full_name, owner_name, trace
+from airgraph.errors import CacheError
+from airgraph.options import Options
+
+__all__ = ["CachedFunction"]
+
+log = logging.getLogger(__name__)
+
+# As many as Dynamo makes of one function before it gives up.
+_MOST_GRAPHS = 8
+
+
+class CachedFunction:
+    """Calls a function by replaying graphs of it that are kept in files.
+
+    1. A call is served by the first graph that is right for it; the one that served the last call is asked first.
+    2. If none is, the files are asked that were not read yet; a file that does not fit this process is passed over.
+    3. If none is still, the function is traced, which executes nothing, and the graph is written and used.
+    4. What cannot be cached is compiled as by torch.compile, with one warning; if `strict`, CacheError is raised.
+
+    Inference only: results have no gradients. Calls are serialised by the graphs' pools, from whatever thread.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        options: Options,
+        compile_uncached: Callable[[Callable[..., Any]], Callable[..., Any]],
+        *,
+        root: Path,
+        rank: str = "",
+        dynamic: bool | None = True,
+        decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+        strict: bool = False,
+    ) -> None:
+        self.__wrapped__ = function
+        self._name = full_name(function)
+        self._signature = inspect.signature(function)
+        kinds = {parameter.kind for parameter in self._signature.parameters.values()}
+        self._parameters = tuple(self._signature.parameters)
+        # Whether arguments in their order are the values of the parameters.
+        self._plain = kinds <= {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+        self._owner = {owner_name(function): function.__self__} if hasattr(function, "__self__") else {}
+        self._globals = getattr(function, "__globals__", {})
+        self._options = options
+        self._compile_uncached = compile_uncached
+        self._root = root
+        self._rank = rank
+        self._dynamic = dynamic
+        self._decompositions = decompositions
+        self._strict = strict
+        self._lock = threading.RLock()
+        self._entries: list[Entry] = []
+        self._read: set[Path] = set()
+        self._damaged: list[Path] = []
+        self._store: Store | None = None
+        self._uncached: Callable[..., Any] | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if kwargs or len(args) != len(self._parameters) or not self._plain:
+            arguments = self._signature.bind(*args, **kwargs)
+            arguments.apply_defaults()
+            args = tuple(arguments.arguments.values())
+        for entry in self._entries:
+            result = entry.call(args)
+            if result is not MISS:
+                return result
+        if self._uncached is not None:
+            return self._call_uncached(args)
+        return self._miss(args)
+
+    @property
+    def files(self) -> list[Path]:
+        """The files of the graphs in use, the one that serves calls first at the front."""
+        return [entry.path for entry in self._entries]
+
+    def _bound(self, values: tuple[Any, ...]) -> inspect.BoundArguments:
+        return inspect.BoundArguments(self._signature, dict(zip(self._parameters, values, strict=True)))  # type: ignore[arg-type]
+
+    def _call_uncached(self, values: tuple[Any, ...]) -> Any:
+        arguments = self._bound(values)
+        assert self._uncached is not None
+        return self._uncached(*arguments.args, **arguments.kwargs)
+
+    def _miss(self, values: tuple[Any, ...]) -> Any:
+        with self._lock:
+            result = self._from_files(values)
+            if result is not MISS:
+                return result
+            store = self._opened()
+            with store.locked():
+                # Another process may have traced meanwhile.
+                result = self._from_files(values)
+                if result is not MISS:
+                    return result
+                try:
+                    entry = self._traced(store, values)
+                except CacheError as error:
+                    self._give_up(error)
+                    return self._call_uncached(values)
+        result = entry.call(values)
+        if result is MISS:
+            self._entries.remove(entry)
+            self._give_up(CacheError(f"a graph is not right for the call it was traced for: {entry.why_not(values)}"))
+            return self._call_uncached(values)
+        return result
+
+    def _from_files(self, values: tuple[Any, ...]) -> Any:
+        """The call's result by a graph that is in use or in a file that was not read yet, or MISS."""
+        store = self._opened()
+        for path in store.files():
+            if path in self._read:
+                continue
+            self._read.add(path)
+            start = time.perf_counter()
+            try:
+                stored = store.read(path)
+                stale = _why_stale(stored.manifest)
+                if stale is not None:
+                    log.info("%s is passed over: %s", path, stale)
+                    self._damaged.append(path)
+                    continue
+                self._add(stored)
+            except CacheError as error:
+                if self._strict:
+                    raise
+                warnings.warn(f"airgraph: a cached graph is not used and made anew: {error}", stacklevel=4)
+                self._damaged.append(path)
+                continue
+            log.info("read %s in %.1f ms", path, (time.perf_counter() - start) * 1e3)
+        for entry in self._entries:
+            result = entry.call(values)
+            if result is not MISS:
+                self._entries.remove(entry)
+                self._entries.insert(0, entry)
+                return result
+        return MISS
+
+    def _traced(self, store: Store, values: tuple[Any, ...]) -> Entry:
+        if len(self._entries) >= _MOST_GRAPHS:
+            reasons = "; ".join(f"{entry.path.name}: {entry.why_not(values)}" for entry in self._entries)
+            raise CacheError(f"{_MOST_GRAPHS} graphs are cached, and none is right for this call ({reasons})")
+        for entry in self._entries:
+            log.info("%s does not serve a call: %s", entry.path, entry.why_not(values))
+        start = time.perf_counter()
+        manifest = trace(
+            self.__wrapped__,
+            self._bound(values),
+            self._options,
+            dynamic=self._dynamic,
+            decompositions=self._decompositions,
+            fingerprint=store.folder.name if not self._rank else store.folder.parent.name,
+            versions=versions(),
+        )
+        try:
+            stored = store.write(manifest, over=self._damaged.pop() if self._damaged else None)
+        except CacheError as error:
+            if self._strict:
+                raise
+            warnings.warn(f"airgraph: {self._name} is not kept for the next start: {error}", stacklevel=5)
+            # As it would be read, so that what is used is what the format holds.
+            stored = Stored(Path("(not written)"), Manifest.from_text(manifest.to_text()))
+        else:
+            stored = store.read(stored.path)
+            self._read.add(stored.path)
+        log.info("traced %s in %.1f ms: %s", self._name, (time.perf_counter() - start) * 1e3, stored.path)
+        return self._add(stored)
+
+    def _add(self, stored: Stored) -> Entry:
+        entry = Entry(stored.manifest, stored.path, self._parameters, self._owner, self._globals, self._options)
+        self._entries.insert(0, entry)
+        return entry
+
+    def _opened(self) -> Store:
+        if self._store is None:
+            made_under = fingerprint(
+                self.__wrapped__, self._options, dynamic=self._dynamic, decompositions=self._decompositions
+            )
+            self._store = Store.of(self._root, self._name, made_under, self._rank)
+        return self._store
+
+    def _give_up(self, error: CacheError) -> None:
+        """From now on calls that no cached graph serves are compiled as without a cache."""
+        if self._strict:
+            raise CacheError(f"{self._name} is not cached: {error}") from error
+        warnings.warn(
+            f"airgraph: {self._name} is not cached but compiled at every start: {error}. Results are the same.",
+            stacklevel=4,
+        )
+        self._uncached = self._compile_uncached(self.__wrapped__)
+
+
+def _why_stale(manifest: Manifest) -> str | None:
+    """Why what was traced is not what would be traced now, or None."""
+    for file, checksum in manifest.sources.items():
+        if checksum_of_file(file) != checksum:
+            return f"{file} has changed"
+    return None
+
+
+def on_this_rank(global_rank: int | None, tp_rank: int | None, pp_rank: int | None) -> str:
+    """The folder of a rank's graphs; "" for a process on its own."""
+    if global_rank is None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        global_rank = torch.distributed.get_rank()
+    ranks = (("rank", global_rank), ("tp", tp_rank), ("pp", pp_rank))
+    return "_".join(f"{name}{rank}" for name, rank in ranks if rank is not None)

@@ -1,0 +1,156 @@
+"""A cached graph at work: reads its arguments from a call's, checks them, replays, builds the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from airgraph.cache.admission import why_not_admitted
+from airgraph.cache.conditions import Condition
+from airgraph.cache.graph_format import graph_from
+from airgraph.cache.manifest import Manifest, State
+from airgraph.cache.reader import build_reader, build_result
+from airgraph.cache.source_path import SourcePath, parse
+from airgraph.cache.watch import Watch
+from airgraph.capture.callable import GraphedCallable, NotAdmitted
+from airgraph.capture.ledger import ledger
+from airgraph.errors import CacheError
+from airgraph.options import Options
+from airgraph.program.program import CaptureProgram
+from airgraph.runtime.registry import runtime_for
+
+__all__ = ["MISS", "Entry"]
+
+MISS = object()
+
+
+class Entry:
+    """Serves the calls that its graph is right for.
+
+    1. What the graph takes from the object that a method is bound to is read once, and watched: a call sees by identity
+       whether it is all as it was, and reads it again if not.
+    2. What it takes from the arguments is read at every call, with the conditions that tracing put on them.
+    3. Shapes are compared with the capture's at a replay, and with the graph's before a capture.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        path: Path,
+        parameters: Sequence[str],
+        owner: Mapping[str, Any],
+        function_globals: Mapping[str, Any],
+        options: Options,
+    ) -> None:
+        """owner: the object that a method is bound to, by its name, or nothing. Raises CacheError."""
+        self.manifest = manifest
+        self.path = path
+        self._parameters = parameters
+        self._owner = owner
+        self._globals = function_globals
+        self._device_type = manifest.device.type
+        known = {*parameters, *owner}
+        for each in (*manifest.inputs, *manifest.conditions):
+            if not each.path.is_global and each.path.root not in known:
+                raise CacheError(f"{path}: {each.path.text}: the function has no parameter {each.path.root!r}")
+        self._program = self._make_program(options)
+        self._graphed = GraphedCallable(self._program, runtime_for(self._device_type), options)
+        self._build = build_result(manifest, parameters, owner)
+        self._read: Callable[..., list[Any] | None] | None = None
+        self._changed: Callable[[], bool] = lambda: True
+
+    @property
+    def graph_name(self) -> str:
+        return self._program.name
+
+    def call(self, values: Sequence[Any]) -> Any:
+        """The function's result for these values of its parameters, or MISS: then nothing was executed."""
+        if self._changed() and not self._bind(values):
+            return MISS
+        args = self._read(*values)  # type: ignore[misc]
+        if args is None or torch.is_autocast_enabled(self._device_type) is (self.manifest.state.autocast is None):
+            return MISS
+        try:
+            outputs = self._graphed(args)
+        except NotAdmitted:
+            return MISS
+        return self._build(outputs, *values)
+
+    def why_not(self, values: Sequence[Any]) -> str:
+        """Why a call with these values was a MISS, in words."""
+        roots = {**dict(zip(self._parameters, values, strict=True)), **self._owner}
+
+        def read(path: SourcePath) -> Any:
+            return path.read(roots, self._globals)
+
+        state = State.now(self._device_type)
+        if state != self.manifest.state:
+            return f"it was traced under {self.manifest.state}, now {state}"
+        reasons = (condition.broken(read) for condition in self.manifest.conditions)
+        reason = next((reason for reason in reasons if reason is not None), None)
+        if reason is not None:
+            return reason
+        try:
+            args = [read(each.path) for each in self.manifest.inputs]
+        except (LookupError, AttributeError, TypeError) as error:
+            return f"an argument is missing: {error}"
+        return self._program.why_not_admitted(args) or "an argument is given twice, and written"  # type: ignore[misc]
+
+    def _bind(self, values: Sequence[Any]) -> bool:
+        """Read what does not come from the call's arguments, and check what was taken for granted about it."""
+        self._changed = lambda: True
+        roots = {**dict(zip(self._parameters, values, strict=True)), **self._owner}
+
+        def read(path: SourcePath) -> Any:
+            return path.read(roots, self._globals)
+
+        if State.now(self._device_type) != self.manifest.state:
+            return False
+        watch = Watch()
+        if any(condition.broken(read) is not None for condition in self.manifest.conditions):
+            return False
+        try:
+            for condition in self.manifest.conditions:
+                if condition.path.root in self._owner and not condition.path.is_global:
+                    watch.add_condition(condition, watch.add(condition.path, self._owner[condition.path.root]))
+                    self._watch_other(watch, condition)
+            fixed = [
+                watch.add(each.path, self._owner[each.path.root]) if each.path.root in self._owner else None
+                for each in self.manifest.inputs
+            ]
+        except (LookupError, AttributeError, TypeError):
+            return False
+        self._read = build_reader(self.manifest, self._parameters, roots, fixed)
+        self._changed = watch.compile()
+        return True
+
+    def _watch_other(self, watch: Watch, condition: Condition) -> None:
+        if condition.kind == "same":
+            other = parse(condition.expected)
+            if other.root in self._owner and not other.is_global:
+                watch.add(other, self._owner[other.root])
+
+    def _make_program(self, options: Options) -> CaptureProgram:
+        manifest = self.manifest
+        try:
+            gm = graph_from(manifest.graph)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CacheError(f"{self.path}: the graph is malformed: {type(error).__name__}: {error}") from error
+        except CacheError as error:
+            raise CacheError(f"{self.path}: {error}") from error
+        placeholders = gm.graph.find_nodes(op="placeholder")
+        outputs = gm.graph.output_node().args[0]
+        if len(placeholders) != len(manifest.inputs):
+            raise CacheError(f"{self.path}: {len(manifest.inputs)} inputs for a graph of {len(placeholders)}")
+        views = dict(manifest.input_views)
+        if any(i >= len(outputs) or base >= len(placeholders) for i, base in views.items()):  # type: ignore[arg-type]
+            raise CacheError(f"{self.path}: an output is said to be a view of an input that is not there")
+
+        def why_not(args: Sequence[Any]) -> str | None:
+            return why_not_admitted(manifest.inputs, manifest.shape_conditions, args)
+
+        plans = tuple(each.plan for each in manifest.inputs)
+        return CaptureProgram(ledger.next_name(), gm, plans, manifest.device, views, None, why_not)

@@ -1,0 +1,54 @@
+"""What a cached graph is only good for: the versions, options, passes and code that made it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import inspect
+import platform
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from airgraph.cache.manifest import FORMAT
+from airgraph.options import Options
+from airgraph.passes.fingerprint import fingerprint as fingerprint_of_passes
+from airgraph.passes.fingerprint import identity
+
+__all__ = ["fingerprint", "versions"]
+
+
+def versions() -> dict[str, str]:
+    """Of all that takes part in tracing."""
+    held = {"airgraph": importlib.metadata.version("airgraph"), "torch": torch.__version__}
+    if "torch_npu" in sys.modules:
+        held["torch_npu"] = importlib.metadata.version("torch_npu")
+    return {**held, "python": platform.python_version()}
+
+
+def fingerprint(
+    function: Callable[..., Any],
+    options: Options,
+    *,
+    dynamic: bool | None,
+    decompositions: Mapping[Any, Callable[..., Any]] | None,
+) -> str:
+    """32 hexadecimal digits; a graph made under another fingerprint is never used.
+
+    Changes with the versions, the sources of the passes (see `passes.fingerprint`), the options that decide what the
+    graph is, the source of the function and of its class, `dynamic`, and the decompositions.
+    """
+    owner = getattr(function, "__self__", None)
+    parts = [
+        f"format {FORMAT}",
+        repr(sorted(versions().items())),
+        fingerprint_of_passes(options),
+        repr(sorted(options.rewriting().items())),
+        f"dynamic={dynamic}",
+        identity(getattr(function, "__func__", function)),
+        "" if owner is None or inspect.ismodule(owner) else identity(type(owner)),
+        *sorted(f"{operator}: {identity(made)}" for operator, made in (decompositions or {}).items()),
+    ]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]

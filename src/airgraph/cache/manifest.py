@@ -1,0 +1,161 @@
+"""One traced graph as a file: JSON text that says what it is, what it needs and what it took for granted.
+
+The first line is a checksum of all that follows, so that a damaged file is known as such. Format version 1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from airgraph.cache.conditions import Condition
+from airgraph.cache.graph_format import value_from, value_to
+from airgraph.cache.source_path import SourcePath, parse
+from airgraph.errors import CacheError
+from airgraph.program.inputs import InputPlan, InputRole
+
+__all__ = ["FORMAT", "CachedInput", "Manifest", "State"]
+
+FORMAT = 1
+_MAGIC = "airgraph cache"
+
+
+@dataclass(frozen=True, slots=True)
+class CachedInput:
+    """An argument of the graph: its plan, where it lies, and its form.
+
+    Of a tensor dtype, device, shape and strides, sizes as numbers or expressions over symbols; of a number its symbol.
+    """
+
+    plan: InputPlan
+    path: SourcePath
+    dtype: torch.dtype | None = None
+    device: torch.device | None = None
+    shape: tuple[int | str, ...] = ()
+    stride: tuple[int | str, ...] = ()
+    symbol: int | str | None = None
+
+    @property
+    def is_tensor(self) -> bool:
+        return self.dtype is not None
+
+    def to_data(self) -> dict[str, Any]:
+        held: dict[str, Any] = {"path": self.path.text, "name": self.plan.source, "role": self.plan.role.value}
+        if self.plan.parameter:
+            held["parameter"] = True
+        if not self.is_tensor:
+            return {**held, "symbol": self.symbol}
+        form = {"dtype": value_to(self.dtype)["dtype"], "device": str(self.device)}
+        return {**held, **form, "shape": list(self.shape), "stride": list(self.stride)}
+
+    @classmethod
+    def from_data(cls, index: int, data: Mapping[str, Any]) -> CachedInput:
+        plan = InputPlan(index, InputRole(data["role"]), str(data["name"]), bool(data.get("parameter")))
+        path = parse(data["path"])
+        if "dtype" not in data:
+            return cls(plan, path, symbol=data["symbol"])
+        dtype, device = value_from({"dtype": data["dtype"]}, {}), value_from({"device": data["device"]}, {})
+        return cls(plan, path, dtype, device, tuple(data["shape"]), tuple(data["stride"]))
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Global settings of PyTorch that a trace depends on. autocast: the dtype, or None if it is off."""
+
+    default_dtype: str
+    autocast: str | None
+    deterministic: bool
+
+    @classmethod
+    def now(cls, device_type: str) -> State:
+        on = torch.is_autocast_enabled(device_type)
+        return cls(
+            str(torch.get_default_dtype()),
+            str(torch.get_autocast_dtype(device_type)) if on else None,
+            torch.are_deterministic_algorithms_enabled(),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """function: full name of what was traced. versions: of what traced it. sources: path to SHA-256 of traced code.
+
+    graph, structure: plain data, see `graph_format` and `structure`. shape_conditions: see `shape_condition`.
+    input_views: for each output that is a view of an input: that input's index.
+    """
+
+    function: str
+    fingerprint: str
+    versions: Mapping[str, str]
+    sources: Mapping[str, str]
+    device: torch.device
+    state: State
+    inputs: tuple[CachedInput, ...]
+    conditions: tuple[Condition, ...]
+    shape_conditions: tuple[str, ...]
+    input_views: Mapping[int, int]
+    graph: Mapping[str, Any]
+    structure: Any
+
+    def to_text(self) -> str:
+        """The file's content. The same manifest gives the same text."""
+        body = json.dumps(
+            {
+                "format": FORMAT,
+                "function": self.function,
+                "fingerprint": self.fingerprint,
+                "versions": dict(self.versions),
+                "sources": dict(self.sources),
+                "device": str(self.device),
+                "state": asdict(self.state),
+                "inputs": [each.to_data() for each in self.inputs],
+                "conditions": [each.to_data() for each in self.conditions],
+                "shape_conditions": list(self.shape_conditions),
+                "input_views": {str(index): base for index, base in self.input_views.items()},
+                "structure": self.structure,
+                "graph": self.graph,
+            },
+            allow_nan=False,
+            separators=(",", ":"),
+        )
+        return f"{_MAGIC} {FORMAT} sha256 {_checksum(body)}\n{body}\n"
+
+    @classmethod
+    def from_text(cls, text: str) -> Manifest:
+        """Raises CacheError, saying what is wrong, for a text that is not whole or not of this format."""
+        head, _, body = text.partition("\n")
+        words = head.split()
+        if words[:2] != _MAGIC.split() or len(words) != 5:
+            raise CacheError(f"not a cache file: it begins with {head[:40]!r}")
+        if words[2] != str(FORMAT):
+            raise CacheError(f"format {words[2]}, expected {FORMAT}: another version of airgraph wrote it")
+        body = body.removesuffix("\n")
+        if words[4] != _checksum(body):
+            raise CacheError("the checksum is wrong: the file is damaged or was changed")
+        try:
+            data = json.loads(body)
+            return cls(
+                function=str(data["function"]),
+                fingerprint=str(data["fingerprint"]),
+                versions=dict(data["versions"]),
+                sources=dict(data["sources"]),
+                device=value_from({"device": data["device"]}, {}),
+                state=State(**data["state"]),
+                inputs=tuple(CachedInput.from_data(i, each) for i, each in enumerate(data["inputs"])),
+                conditions=tuple(Condition.from_data(each) for each in data["conditions"]),
+                shape_conditions=tuple(map(str, data["shape_conditions"])),
+                input_views={int(index): int(base) for index, base in data["input_views"].items()},
+                graph=data["graph"],
+                structure=data["structure"],
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise CacheError(f"a part is missing or malformed: {type(error).__name__}: {error}") from error
+
+
+def _checksum(body: str) -> str:
+    return hashlib.sha256(body.encode()).hexdigest()

@@ -1,0 +1,113 @@
+"""Where a value lies, seen from a function's arguments: `L['self'].layers[0].keys`, read without running what was written."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airgraph.errors import CacheError
+
+__all__ = ["Attribute", "Item", "Size", "SourcePath", "UnsupportedPath", "parse"]
+
+_IMPORT_PREFIX = "__import_"
+_STORES = ("_modules", "_parameters", "_buffers")
+
+
+class UnsupportedPath(CacheError):
+    """A value is reached in a way that cannot be written down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """`.name`; of a module's parameters and buffers the entry is taken from the dict that holds it."""
+
+    name: str
+
+    def read(self, owner: Any) -> Any:
+        return getattr(owner, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """`[key]`."""
+
+    key: int | str
+
+    def read(self, owner: Any) -> Any:
+        return owner[self.key]
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """`.size()[dim]`, `.stride()[dim]` or `.storage_offset()` of a tensor."""
+
+    what: str
+    dim: int | None
+
+    def read(self, owner: Any) -> Any:
+        sizes = getattr(owner, self.what)()
+        return sizes if self.dim is None else sizes[self.dim]
+
+
+Step = Attribute | Item | Size
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePath:
+    """root: the name of a parameter, or of a global as `globals()` or Dynamo have it. text: as Dynamo writes it."""
+
+    text: str
+    is_global: bool
+    root: str
+    steps: tuple[Step, ...]
+
+    def read(self, arguments: Mapping[str, Any], function_globals: Mapping[str, Any]) -> Any:
+        """The value there. Raises LookupError, AttributeError or TypeError where nothing is."""
+        value = _global(self.root, function_globals) if self.is_global else arguments[self.root]
+        for step in self.steps:
+            value = step.read(value)
+        return value
+
+
+def parse(text: str) -> SourcePath:
+    """A path of names, constant keys and sizes. Raises UnsupportedPath for anything else; nothing is executed."""
+    try:
+        body = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise UnsupportedPath(f"{text!r} is not a path") from error
+    steps: list[Step] = []
+    while True:
+        match body:
+            case ast.Subscript(value=ast.Name(id="L" | "G" as scope), slice=ast.Constant(value=str(root))):
+                return SourcePath(text, scope == "G", root, tuple(reversed(steps)))
+            case ast.Subscript(
+                value=ast.Call(func=ast.Attribute(value=inner, attr="size" | "stride" as what), args=[], keywords=[]),
+                slice=ast.Constant(value=int(dim)),
+            ):
+                steps.append(Size(what, dim))
+            case ast.Call(func=ast.Attribute(value=inner, attr="storage_offset"), args=[], keywords=[]):
+                steps.append(Size("storage_offset", None))
+            case ast.Subscript(value=inner, slice=ast.Constant(value=int() | str() as key)):
+                steps.append(Item(key))
+            case ast.Attribute(value=inner, attr=name) if not _is_hidden(name):
+                steps.append(Attribute(name))
+            case _:
+                raise UnsupportedPath(f"{text!r} is not a path of names and constant keys")
+        body = inner
+
+
+def _is_hidden(name: str) -> bool:
+    """Names such as `__class__` lead from data to code."""
+    return name.startswith("__") and name.endswith("__")
+
+
+def _global(name: str, function_globals: Mapping[str, Any]) -> Any:
+    """A global of the function, or of a module that Dynamo named: `__import_a_dot_b` is `a.b`. Imports nothing."""
+    if name in function_globals:
+        return function_globals[name]
+    if name.startswith(_IMPORT_PREFIX):
+        return sys.modules[name.removeprefix(_IMPORT_PREFIX).replace("_dot_", ".")]
+    raise KeyError(name)

@@ -1,0 +1,119 @@
+"""What a function returns around its tensors: tuples, dicts, dataclasses, constants, arguments, as plain data.
+
+`{"output": 0}`, `{"argument": "L['cache']"}`, `{"constant": ...}`, `{"tuple": [...]}`, `{"list": [...]}`,
+`{"dict": [[key, value], ...]}`, `{"record": [class, [[field, value], ...]]}`. A class is only ever looked up among the
+modules that are loaded, and must be a dataclass or a named tuple.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from airgraph.cache.conditions import name_of_type
+from airgraph.cache.graph_format import Unwritable, value_from, value_to
+from airgraph.errors import CacheError
+
+__all__ = ["Leaf", "build_expression", "structure_of"]
+
+
+class Leaf:
+    """Stands for the output `index` of a graph while the structure around outputs is found out."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+
+def structure_of(value: Any, paths: Mapping[int, str]) -> Any:
+    """The structure of a value whose leaves are `Leaf`s. paths: of arguments that may be returned, by `id`.
+
+    Raises Unwritable, naming the type, for what it cannot hold.
+    """
+    if isinstance(value, Leaf):
+        return {"output": value.index}
+    if id(value) in paths and not isinstance(value, (bool, int, float, str, type(None))):
+        return {"argument": paths[id(value)]}
+    if type(value) in (tuple, list):
+        return {type(value).__name__: [structure_of(item, paths) for item in value]}
+    if type(value) is dict:
+        return {"dict": [[value_to(key), structure_of(item, paths)] for key, item in value.items()]}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        if not all(field.init for field in dataclasses.fields(value)):
+            raise Unwritable(f"the result is a {name_of_type(type(value))} with fields that its __init__ does not take")
+        held = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return _record(value, held, paths)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return _record(value, value._asdict(), paths)
+    if isinstance(value, torch.Tensor):
+        raise Unwritable("the result holds a tensor that is neither an argument nor computed by the graph")
+    try:
+        return {"constant": value_to(value)}
+    except Unwritable as error:
+        raise Unwritable(f"the result holds {error}") from error
+
+
+def _record(value: Any, held: Mapping[str, Any], paths: Mapping[int, str]) -> Any:
+    name = name_of_type(type(value))
+    if _record_class(name) is not type(value):
+        raise Unwritable(f"the result is a {name}, which cannot be found by its name")
+    return {"record": [name, [[key, structure_of(item, paths)] for key, item in held.items()]]}
+
+
+def build_expression(
+    data: Any, output: Callable[[int], ast.expr], argument: Callable[[str], ast.expr], keep: Callable[[Any], ast.expr]
+) -> ast.expr:
+    """An expression that builds the structure. output, argument: of a leaf; keep: refers to an object at hand.
+
+    Raises CacheError for what `structure_of` cannot have written.
+    """
+
+    def build(data: Any) -> ast.expr:
+        if not isinstance(data, dict) or len(data) != 1:
+            raise CacheError(f"expected a structure, got {data!r}")
+        ((kind, content),) = data.items()
+        match kind, content:
+            case "output", int():
+                return output(content)
+            case "argument", str():
+                return argument(content)
+            case "constant", _:
+                return keep(value_from(content, {}))
+            case "tuple", list():
+                return ast.Tuple([build(item) for item in content], ast.Load())
+            case "list", list():
+                return ast.List([build(item) for item in content], ast.Load())
+            case "dict", list():
+                return ast.Dict([keep(value_from(k, {})) for k, _ in content], [build(item) for _, item in content])
+            case "record", [str(name), list(fields)]:
+                class_ = _record_class(name)
+                if class_ is None:
+                    raise CacheError(f"the result's class {name} is not loaded, or not a dataclass or named tuple")
+                keywords = [ast.keyword(_field(key), build(item)) for key, item in fields]
+                return ast.Call(keep(class_), [], keywords)
+        raise CacheError(f"no such structure: {kind}")
+
+    return build(data)
+
+
+def _field(name: Any) -> str:
+    if not isinstance(name, str) or not name.isidentifier():
+        raise CacheError(f"{name!r} is not the name of a field")
+    return name
+
+
+def _record_class(name: str) -> type | None:
+    """The dataclass or named tuple of this full name, if it is loaded."""
+    parts: Sequence[str] = name.split(".")
+    for length in range(len(parts) - 1, 0, -1):
+        found: Any = sys.modules.get(".".join(parts[:length]))
+        for part in parts[length:]:
+            found = getattr(found, part, None)
+        if isinstance(found, type):
+            is_named_tuple = issubclass(found, tuple) and hasattr(found, "_fields")
+            return found if dataclasses.is_dataclass(found) or is_named_tuple else None
+    return None

@@ -1,0 +1,312 @@
+"""Traces a function once by Dynamo, without executing it, and writes down all that a call needs.
+
+Method: the backend keeps the graph, and answers the one call that Dynamo makes with objects of its own (`Leaf`), which
+show where outputs go in what the function returns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import types
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from airgraph.cache.admission import why_not_admitted
+from airgraph.cache.conditions import Condition, conditions_of, form_of_tensor
+from airgraph.cache.graph_format import Unwritable, graph_to
+from airgraph.cache.manifest import CachedInput, Manifest, State
+from airgraph.cache.shape_condition import evaluate, symbols
+from airgraph.cache.source_path import SourcePath, parse
+from airgraph.cache.structure import Leaf, structure_of
+from airgraph.capture.preparation import prepare
+from airgraph.errors import AirgraphError, UnsupportedGraph
+from airgraph.options import Options
+from airgraph.program import lowering
+from airgraph.program.program import CaptureProgram
+from airgraph.program.support import check_capturable
+
+__all__ = ["trace"]
+
+_TORCH_FOLDER = str(Path(torch.__file__).parent)
+_SIZES = {"size", "stride", "storage_offset"}
+
+
+def trace(
+    function: Callable[..., Any],
+    arguments: inspect.BoundArguments,
+    options: Options,
+    *,
+    dynamic: bool | None,
+    decompositions: Mapping[Any, Callable[..., Any]] | None,
+    fingerprint: str,
+    versions: Mapping[str, str],
+) -> Manifest:
+    """The graph of one call of a function with these arguments, of which nothing is executed.
+
+    Raises CacheError, with the reason, where it cannot be written down; OptionError and PassError as compiling does.
+    """
+    collector = _Collector(options, decompositions)
+    compiled = torch.compile(
+        _fresh(function),
+        backend=collector,
+        fullgraph=True,
+        dynamic=dynamic,
+        options={"guard_filter_fn": collector.take_guards},
+    )
+    settings = _strict_settings()
+    try:
+        with torch.no_grad(), torch._dynamo.config.patch(settings):
+            result = compiled(*arguments.args, **arguments.kwargs)
+    except Exception as error:
+        # Dynamo raises anything, ours and the function's own included, wrapped or not.
+        if collector.failure is not None:
+            raise collector.failure from error
+        raise Unwritable(f"tracing failed: {type(error).__name__}: {_first_line(error)}") from error
+    if collector.failure is not None:
+        raise collector.failure
+    if collector.program is None:
+        raise Unwritable("it computes nothing with tensors, so there is no graph")
+    return _manifest(function, arguments, collector, result, fingerprint, versions)
+
+
+class _Collector:
+    """A backend that keeps what it is given."""
+
+    def __init__(self, options: Options, decompositions: Mapping[Any, Callable[..., Any]] | None) -> None:
+        self._options = options
+        self._decompositions = decompositions
+        self.guards: list[Any] = []
+        self.program: CaptureProgram | None = None
+        self.sources: list[lowering.InputSource] = []
+        self.shape_env: Any = None
+        self.fake_mode: Any = None
+        self.traced_code: list[types.CodeType] = []
+        self.failure: AirgraphError | None = None
+
+    def take_guards(self, guards: Sequence[Any]) -> list[bool]:
+        self.guards += guards
+        return [False] * len(guards)
+
+    def __call__(self, gm: GraphModule, example_inputs: Sequence[Any], **_: Any) -> Callable[..., Any]:
+        self.sources = lowering.input_sources(gm)
+        try:
+            lowering.lower(
+                gm,
+                example_inputs,
+                compile_inference=lambda lowered, inputs: self._take(gm, lowered, inputs),
+                compile_training=self._refuse_training,
+                decompositions=self._decompositions,
+            )
+        except AirgraphError as error:
+            self.failure = error
+        count = 0 if self.program is None else len(self.program.gm.graph.output_node().args[0])  # type: ignore[arg-type]
+        leaves = [Leaf(index) for index in range(count)]
+        return lambda *args: leaves
+
+    def _take(self, gm: GraphModule, lowered: GraphModule, inputs: Sequence[Any]) -> Any:
+        from torch._functorch._aot_autograd.utils import make_boxed_func
+
+        context: Any = torch._guards.TracingContext.get()
+        self.fake_mode = context.fake_mode
+        self.shape_env = context.fake_mode.shape_env
+        self.traced_code = list(getattr(context, "traced_code", None) or [])
+        if not lowering.hands_through(gm, lowered, marks_outputs=False):
+            raise Unwritable(
+                "AOTAutograd does something around its graph at every call: an output is a view of an argument, arguments "
+                "share memory, or an argument is a tensor subclass"
+            )
+        self.program = prepare(lowered, self.sources, self._options, inputs)
+        try:
+            check_capturable(lowered, self.program.device)
+        except UnsupportedGraph as error:
+            raise Unwritable(f"it cannot be captured: {error}") from error
+        return make_boxed_func(lowered.forward)
+
+    def _refuse_training(self, lowered: GraphModule, inputs: Sequence[Any]) -> Any:
+        raise Unwritable("gradients are needed")
+
+
+def _manifest(
+    function: Callable[..., Any],
+    arguments: inspect.BoundArguments,
+    collected: _Collector,
+    result: Any,
+    fingerprint: str,
+    versions: Mapping[str, str],
+) -> Manifest:
+    program = collected.program
+    assert program is not None
+    roots = roots_of(function, arguments)
+    function_globals = getattr(function, "__globals__", {})
+
+    def read(path: SourcePath) -> Any:
+        return path.read(roots, function_globals)
+
+    inputs = _inputs(program, collected.sources)
+    extra = _tensors_looked_at(collected, {each.path.text for each in inputs}, read)
+    shape_conditions = _shape_conditions(collected.shape_env, inputs)
+    values = [_read_input(each, read) for each in inputs]
+    reason = why_not_admitted(inputs, shape_conditions, values)
+    if reason is not None:
+        raise Unwritable(f"its graph is not right for the arguments it was traced with: {reason}")
+    return Manifest(
+        function=full_name(function),
+        fingerprint=fingerprint,
+        versions=versions,
+        sources=_sources(collected.traced_code),
+        device=program.device,
+        state=State.now(program.device.type),
+        inputs=inputs,
+        conditions=(*conditions_of(collected.guards, read), *extra),
+        shape_conditions=shape_conditions,
+        input_views=program.input_views,
+        graph=graph_to(program.gm),
+        structure=structure_of(result, _paths(roots, inputs, values)),
+    )
+
+
+def full_name(function: Callable[..., Any]) -> str:
+    """`module.Class.method`, of the class that a method is called on."""
+    owner = getattr(function, "__self__", None)
+    name = getattr(function, "__name__", type(function).__name__)
+    if owner is not None:
+        return f"{type(owner).__module__}.{type(owner).__qualname__}.{name}"
+    return f"{function.__module__}.{getattr(function, '__qualname__', name)}"
+
+
+def roots_of(function: Callable[..., Any], arguments: inspect.BoundArguments) -> dict[str, Any]:
+    """The values of a function's parameters by name, `self` included."""
+    roots = dict(arguments.arguments)
+    owner = getattr(function, "__self__", None)
+    if owner is not None:
+        roots[owner_name(function)] = owner
+    return roots
+
+
+def owner_name(function: Any) -> str:
+    """What a method calls the object that it is bound to."""
+    return function.__func__.__code__.co_varnames[0]
+
+
+def _fresh(function: Any) -> Any:
+    """The function with code of its own, so that what Dynamo keeps about it goes with it."""
+    inner = getattr(function, "__func__", function)
+    code = inner.__code__.replace()
+    copy = types.FunctionType(code, inner.__globals__, inner.__name__, inner.__defaults__, inner.__closure__)
+    copy.__kwdefaults__ = inner.__kwdefaults__
+    copy.__qualname__, copy.__module__ = inner.__qualname__, inner.__module__
+    return types.MethodType(copy, function.__self__) if inner is not function else copy
+
+
+def _strict_settings() -> dict[str, Any]:
+    # Floats would be handed over as tensors that Dynamo's bytecode makes.
+    settings: dict[str, Any] = {"specialize_float": True}
+    if not hasattr(torch._dynamo.config, "side_effect_replay_policy"):
+        # Since torch 2.12. Without it nobody says that a function changes Python objects.
+        raise Unwritable(f"torch {torch.__version__} cannot tell whether a function has side effects")
+    return {**settings, "side_effect_replay_policy": "error"}
+
+
+def _inputs(program: CaptureProgram, sources: Sequence[lowering.InputSource]) -> tuple[CachedInput, ...]:
+    made = []
+    for plan, node, source in zip(program.inputs, program.gm.graph.find_nodes(op="placeholder"), sources, strict=True):
+        value = node.meta["val"]
+        path = parse(source.path)
+        if path.is_global:
+            raise Unwritable(f"{source.name} is a tensor or number outside the function's arguments")
+        if isinstance(value, torch.Tensor):
+            shape, stride = tuple(map(_size, value.shape)), tuple(map(_size, value.stride()))
+            made.append(CachedInput(plan, path, value.dtype, value.device, shape, stride))
+        elif isinstance(value, (int, torch.SymInt)):
+            made.append(CachedInput(plan, path, symbol=_size(value)))
+        else:
+            raise Unwritable(f"{source.name} is a {type(value).__name__}")
+    return tuple(made)
+
+
+def _size(size: Any) -> int | str:
+    return size if isinstance(size, int) else str(size.node.expr)
+
+
+def _read_input(each: CachedInput, read: Callable[[SourcePath], Any]) -> Any:
+    try:
+        return read(each.path)
+    except (LookupError, AttributeError, TypeError) as error:
+        raise Unwritable(f"{each.path.text} cannot be read again: {error}") from error
+
+
+def _shape_conditions(shape_env: Any, inputs: Sequence[CachedInput]) -> tuple[str, ...]:
+    """What tracing assumed about symbols, as expressions over those of the inputs."""
+    if shape_env is None:
+        return ()
+    known = {size for each in inputs for size in (*each.shape, each.symbol) if isinstance(size, str)}
+    names = {name for name in known if name.isidentifier()}
+    # Symbols that were found to be equal are one by now, in the sizes of inputs too.
+    found = [text for text in (str(shape_env.replace(guard.expr)) for guard in shape_env.guards) if text != "True"]
+    for symbol, span in shape_env.var_to_range.items():
+        if str(symbol) in names:
+            found += [f"{symbol} >= {span.lower}"] if _is_finite(span.lower) else []
+            found += [f"{symbol} <= {span.upper}"] if _is_finite(span.upper) else []
+    unknown = set().union(*map(symbols, found)) - names if found else set()
+    if unknown:
+        raise Unwritable(f"it depends on sizes of tensors that it does not compute with: {', '.join(sorted(unknown))}")
+    hints = {str(symbol): int(value) for symbol, value in _hints(shape_env).items() if str(symbol) in names}
+    for text in found:
+        if names <= hints.keys() and not evaluate(text, hints):
+            raise Unwritable(f"the condition {text} on sizes does not hold after tracing")
+    return tuple(dict.fromkeys(found))
+
+
+def _hints(shape_env: Any) -> Mapping[Any, Any]:
+    # `backed_var_to_val` since torch 2.11.
+    return getattr(shape_env, "backed_var_to_val", None) or getattr(shape_env, "var_to_val", {})
+
+
+def _is_finite(bound: Any) -> bool:
+    return bool(getattr(bound, "is_Integer", False)) and abs(int(bound)) < 2**62
+
+
+def _tensors_looked_at(collected: _Collector, inputs: set[str], read: Callable[[SourcePath], Any]) -> list[Condition]:
+    """For tensors that were guarded on but are no inputs of the graph: their dtype, device and fixed sizes."""
+    made = []
+    for guard in collected.guards:
+        name = guard.orig_guard.name
+        text = name() if callable(name) else name
+        if guard.guard_type != "TENSOR_MATCH" or text in inputs:
+            continue
+        path = parse(text)
+        tensor = read(path)
+        fake = collected.fake_mode.from_tensor(tensor)
+        fixed = [size if isinstance(size, int) else None for size in fake.shape]
+        made.append(Condition("tensor", path, form_of_tensor(tensor, fixed)))
+    return made
+
+
+def _paths(roots: Mapping[str, Any], inputs: Sequence[CachedInput], values: Sequence[Any]) -> dict[int, str]:
+    """Where objects that a function may return come from, by `id`."""
+    found = {id(value): each.path.text for each, value in zip(inputs, values, strict=True) if each.is_tensor}
+    return {**found, **{id(value): f"L[{name!r}]" for name, value in roots.items()}}
+
+
+def _sources(traced: Sequence[types.CodeType]) -> dict[str, str]:
+    """The files whose code was traced, with a checksum; those of torch stand in the fingerprint by its version."""
+    files = {code.co_filename for code in traced}
+    return {file: checksum_of_file(file) for file in sorted(files) if not file.startswith((_TORCH_FOLDER, "<"))}
+
+
+def checksum_of_file(file: str) -> str:
+    """SHA-256 of a file, "" if it cannot be read."""
+    try:
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else ""

@@ -1,0 +1,51 @@
+"""From a graph that AOTAutograd lowered to the program that is captured: input roles, passes, dump."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from airgraph.capture.ledger import ledger
+from airgraph.options import Options
+from airgraph.passes.fingerprint import fingerprint
+from airgraph.passes.pipeline import run_passes
+from airgraph.program import lowering
+from airgraph.program.dump import dump_for
+from airgraph.program.program import CaptureProgram
+
+__all__ = ["prepare"]
+
+
+def prepare(
+    lowered: GraphModule,
+    sources: Sequence[lowering.InputSource],
+    options: Options,
+    example_inputs: Sequence[Any],
+) -> CaptureProgram:
+    """Run the passes on a lowered graph, in place, under a new name. Call inside the inference compiler.
+
+    sources: of the inputs of Dynamo's graph, see `lowering.input_sources`. Raises PassError.
+    """
+    plans = lowering.input_plans(lowered, sources)
+    name = ledger.next_name()
+    dump = dump_for(name, options.dump_dir)
+    if dump is not None:
+        dump.graph("before", lowered)
+    on_change = (lambda pass_name, changed: None) if dump is None else dump.graph
+    ledger.count_changes(run_passes(lowered, options, example_inputs=example_inputs, on_change=on_change))
+    if dump is not None:
+        dump.final(lowered, plans, header=f"{name}, passes {fingerprint(options)}")
+    return CaptureProgram.build(name, lowered, plans, _device(lowered), dump)
+
+
+def _device(gm: GraphModule) -> torch.device:
+    """The first device that a tensor of the graph lies on; a graph on several is refused later, by name.
+
+    Numbers on the host come last: operators take them with tensors of any device.
+    """
+    tensors = [v for v in (node.meta.get("val") for node in gm.graph.nodes) if isinstance(v, torch.Tensor)]
+    tensors.sort(key=lambda value: value.dim() == 0 and value.device.type == "cpu")
+    return tensors[0].device if tensors else torch.device("cpu")
