@@ -9,6 +9,7 @@
 #include "engine/launch.h"
 #include "engine/tape.h"
 #include "kernels/table.h"
+#include "watch.h"
 
 namespace py = pybind11;
 
@@ -191,6 +192,27 @@ py::object run_bound(BoundLaunch& launch, const py::list& list) {
   return py::cast(std::move(made));
 }
 
+Watch* watch_of(PyObject* self) {
+  auto held = reinterpret_cast<py::detail::instance*>(self)->get_value_and_holder();
+  return held.holder_constructed() ? static_cast<Watch*>(held.value_ptr()) : nullptr;
+}
+
+void collect_watches(PyHeapTypeObject* heap_type) {
+  auto& type = heap_type->ht_type;
+  type.tp_flags |= Py_TPFLAGS_HAVE_GC;
+  type.tp_traverse = [](PyObject* self, visitproc visit, void* arg) {
+    Py_VISIT(Py_TYPE(self));
+    const auto* watch = watch_of(self);
+    return watch == nullptr ? 0 : watch->traverse(visit, arg);
+  };
+  type.tp_clear = [](PyObject* self) {
+    if (auto* watch = watch_of(self)) {
+      watch->clear();
+    }
+    return 0;
+  };
+}
+
 }  // namespace
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
@@ -258,6 +280,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def("blank", &BoundLaunch::blank)
       .def("run", &run_bound);
   def_inputs(device_launch);
+
+  py::class_<Watch>(m, "Watch", py::custom_type_setup(&collect_watches))
+      .def(py::init<const py::tuple&, const py::tuple&, const py::tuple&, const py::tuple&, const py::tuple&>())
+      .def("changed", &Watch::changed);
 
   m.def("unallocated", [](const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
                           const py::object& dtype) {

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from airgraph.cache.graph_format import Unwritable, value_from, value_to
-from airgraph.cache.source_path import SourcePath, UnsupportedPath, parse
+from airgraph.cache.source_path import SourcePath, UnsupportedPath, is_made_by_dynamo, parse, resolve
 from airgraph.errors import CacheError
 
 __all__ = ["Condition", "Read", "conditions_of", "form_of_tensor", "name_of_type"]
@@ -30,6 +30,7 @@ _KINDS = ("equals", "type", "length", "keys", "named", "has", "lacks", "inherits
 Read = Callable[[SourcePath], Any]
 
 _CONSTANTS = (bool, int, float, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
+_CLASS = ".__class__"
 _OF_VALUES = {"CONSTANT_MATCH", "EQUALS_MATCH", "BOOL_MATCH", "NONE_MATCH", "ID_MATCH"}
 _OF_LENGTHS = {"SEQUENCE_LENGTH", "EMPTY_NN_MODULE_HOOKS_DICT"}
 _OF_KEYS = {"DICT_KEYS_MATCH", "MAPPING_KEYS_CHECK", "DICT_CONTAINS", "DICT_NOT_CONTAINS"}
@@ -138,13 +139,20 @@ def _conditions(guard: Any, read: Read) -> list[Condition]:
     if guard.guard_type in _ELSEWHERE or not text:
         return []
     try:
-        path = parse(text)
+        if text.endswith(_CLASS):
+            path = resolve(text.removesuffix(_CLASS), read)
+            return [] if path.is_global else [_of_type(path, read(path))]
+        path = resolve(text, read)
         value = read(path)
     except (UnsupportedPath, LookupError, AttributeError, TypeError) as error:
-        # What is reached through a class or a module is code, or data beside it in the same file.
-        if "type(" in text or text.startswith("G["):
+        # What is reached through a class or a module is code, or data beside it in the same file; a key of a dict is
+        # guarded with the dict.
+        if "L[" not in text or "type(" in text or f"{_CLASS}." in text or text.startswith("list(dict.keys("):
             return []
         raise Unwritable(f"a guard on {text}, of which there is no path: {error}") from error
+    if path.is_global and (isinstance(value, _CODE) or is_made_by_dynamo(path)):
+        # Of code outside the arguments the sources of what was traced decide.
+        return []
     made = _made(guard, path, value)
     for condition in made:
         reason = condition.broken(read)
@@ -162,8 +170,7 @@ def _made(guard: Any, path: SourcePath, value: Any) -> list[Condition]:
     if kind in _OF_KEYS and isinstance(value, Mapping):
         return _of_keys(path, value)
     if kind in _OF_CODE:
-        # Of globals the sources of what was traced decide.
-        return [] if path.is_global else [Condition("named", path, _full_name(value))]
+        return [Condition("named", path, _full_name(value))]
     if kind == "TYPE_MATCH":
         return [_of_type(path, value)]
     details = getattr(guard.orig_guard.create_fn, "keywords", {})

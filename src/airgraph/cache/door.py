@@ -59,6 +59,8 @@ class CachedFunction:
         self._parameters = tuple(self._signature.parameters)
         # Whether arguments in their order are the values of the parameters.
         self._plain = kinds <= {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+        # Of forms of calls that were seen: the parameters after the positional ones, with their defaults.
+        self._forms: dict[tuple[Any, ...], tuple[tuple[str, Any], ...]] = {}
         self._owner = {owner_name(function): function.__self__} if hasattr(function, "__self__") else {}
         self._globals = getattr(function, "__globals__", {})
         self._options = options
@@ -77,9 +79,7 @@ class CachedFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if kwargs or len(args) != len(self._parameters) or not self._plain:
-            arguments = self._signature.bind(*args, **kwargs)
-            arguments.apply_defaults()
-            args = tuple(arguments.arguments.values())
+            args = self._arranged(args, kwargs)
         for entry in self._entries:
             result = entry.call(args)
             if result is not MISS:
@@ -87,6 +87,21 @@ class CachedFunction:
         if self._uncached is not None:
             return self._call_uncached(args)
         return self._miss(args)
+
+    def _arranged(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """The values of all parameters in order. Raises TypeError as calling the function would."""
+        form = (len(args), *kwargs)
+        rest = self._forms.get(form)
+        if rest is None:
+            arguments = self._signature.bind(*args, **kwargs)
+            arguments.apply_defaults()
+            if self._plain:
+                self._forms[form] = tuple(
+                    (name, None if name in kwargs else self._signature.parameters[name].default)
+                    for name in self._parameters[len(args) :]
+                )
+            return tuple(arguments.arguments.values())
+        return (*args, *[kwargs.get(name, default) for name, default in rest])
 
     @property
     def files(self) -> list[Path]:

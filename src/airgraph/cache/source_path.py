@@ -1,19 +1,18 @@
-"""Where a value lies, seen from a function's arguments: `L['self'].layers[0].keys`, read without running what was written."""
+"""Where a value lies, seen from a function's arguments: `L['self'].layers[0].keys`. What is written is never run."""
 
 from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from airgraph.errors import CacheError
 
-__all__ = ["Attribute", "Item", "Size", "SourcePath", "UnsupportedPath", "parse"]
+__all__ = ["Attribute", "Item", "Size", "SourcePath", "UnsupportedPath", "is_made_by_dynamo", "parse", "resolve"]
 
 _IMPORT_PREFIX = "__import_"
-_STORES = ("_modules", "_parameters", "_buffers")
 
 
 class UnsupportedPath(CacheError):
@@ -22,7 +21,7 @@ class UnsupportedPath(CacheError):
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """`.name`; of a module's parameters and buffers the entry is taken from the dict that holds it."""
+    """`.name`."""
 
     name: str
 
@@ -97,6 +96,50 @@ def parse(text: str) -> SourcePath:
             case _:
                 raise UnsupportedPath(f"{text!r} is not a path of names and constant keys")
         body = inner
+
+
+def resolve(text: str, read: Callable[[SourcePath], Any]) -> SourcePath:
+    """The same of what Dynamo writes where a dict was iterated: by a key's position, which is looked up now."""
+    try:
+        tree = _KeysByPosition(read).visit(ast.parse(text, mode="eval"))
+    except (SyntaxError, ValueError, RecursionError, LookupError, AttributeError, TypeError) as error:
+        raise UnsupportedPath(f"{text!r} is not a path") from error
+    return parse(ast.unparse(tree))
+
+
+class _KeysByPosition(ast.NodeTransformer):
+    """`dict.__getitem__(d, list(dict.keys(d))[0])` becomes `d['first']`."""
+
+    def __init__(self, read: Callable[[SourcePath], Any]) -> None:
+        self._read = read
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="dict"), attr="__getitem__"), args=[owner, key]):
+                position = _position_of_key(key, owner)
+                if position is not None:
+                    key = ast.Constant(list(self._read(parse(ast.unparse(owner))))[position])
+                return ast.Subscript(owner, key, ast.Load())
+        return node
+
+
+def _position_of_key(node: ast.expr, owner: ast.expr) -> int | None:
+    match node:
+        case ast.Subscript(
+            value=ast.Call(
+                func=ast.Name(id="list"),
+                args=[ast.Call(func=ast.Attribute(value=ast.Name(id="dict"), attr="keys"), args=[ast.expr() as inner])],
+            ),
+            slice=ast.Constant(value=int(position)),
+        ) if ast.dump(inner) == ast.dump(owner):
+            return position
+    return None
+
+
+def is_made_by_dynamo(path: SourcePath) -> bool:
+    """Whether a path starts at a global that exists only while Dynamo's code does, such as `__builtins_dict___0`."""
+    return path.is_global and path.root.startswith("__") and not path.root.startswith(_IMPORT_PREFIX)
 
 
 def _is_hidden(name: str) -> bool:

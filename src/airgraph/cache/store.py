@@ -1,4 +1,4 @@
-"""The folder of cached graphs: where a function's graphs lie, read whole or not at all, written at once or not at all."""
+"""The folder of cached graphs: files that are read whole or not at all, and written at once or not at all."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Store:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One process at a time traces for this folder; the others find its graph. Where no lock can be made, all do."""
+        """One process at a time traces for this folder, and the others find its graph; without locks, all do."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.folder / ".lock")

@@ -17,14 +17,15 @@ import torch
 from torch.fx import GraphModule
 
 from airgraph.cache.admission import why_not_admitted
-from airgraph.cache.conditions import Condition, conditions_of, form_of_tensor
+from airgraph.cache.conditions import Condition, Read, conditions_of, form_of_tensor
 from airgraph.cache.graph_format import Unwritable, graph_to
 from airgraph.cache.manifest import CachedInput, Manifest, State
 from airgraph.cache.shape_condition import evaluate, symbols
-from airgraph.cache.source_path import SourcePath, parse
+from airgraph.cache.side_effects import SideEffects
+from airgraph.cache.source_path import SourcePath, resolve
 from airgraph.cache.structure import Leaf, structure_of
 from airgraph.capture.preparation import prepare
-from airgraph.errors import AirgraphError, UnsupportedGraph
+from airgraph.errors import AirgraphError, CacheError, UnsupportedGraph
 from airgraph.options import Options
 from airgraph.program import lowering
 from airgraph.program.program import CaptureProgram
@@ -50,7 +51,14 @@ def trace(
 
     Raises CacheError, with the reason, where it cannot be written down; OptionError and PassError as compiling does.
     """
-    collector = _Collector(options, decompositions)
+    roots = roots_of(function, arguments)
+    function_globals = getattr(function, "__globals__", {})
+
+    def read(path: SourcePath) -> Any:
+        return path.read(roots, function_globals)
+
+    effects = SideEffects(read)
+    collector = _Collector(options, decompositions, effects)
     compiled = torch.compile(
         _fresh(function),
         backend=collector,
@@ -58,26 +66,34 @@ def trace(
         dynamic=dynamic,
         options={"guard_filter_fn": collector.take_guards},
     )
-    settings = _strict_settings()
     try:
-        with torch.no_grad(), torch._dynamo.config.patch(settings):
-            result = compiled(*arguments.args, **arguments.kwargs)
-    except Exception as error:
-        # Dynamo raises anything, ours and the function's own included, wrapped or not.
+        # Floats would be handed over as tensors that Dynamo's bytecode makes.
+        with torch.no_grad(), torch._dynamo.config.patch(specialize_float=True), effects.named():
+            try:
+                result = compiled(*arguments.args, **arguments.kwargs)
+            except Exception as error:
+                # Dynamo raises anything, ours and the function's own included, wrapped or not.
+                reason = f"tracing failed: {type(error).__name__}: {_first_line(error)}"
+                raise collector.failure or Unwritable(reason) from error
+            finally:
+                effects.check()
         if collector.failure is not None:
-            raise collector.failure from error
-        raise Unwritable(f"tracing failed: {type(error).__name__}: {_first_line(error)}") from error
-    if collector.failure is not None:
-        raise collector.failure
-    if collector.program is None:
-        raise Unwritable("it computes nothing with tensors, so there is no graph")
-    return _manifest(function, arguments, collector, result, fingerprint, versions)
+            raise collector.failure
+        if collector.program is None:
+            raise Unwritable("it computes nothing with tensors, so there is no graph")
+        return _manifest(function, collector, collector.program, result, roots, read, fingerprint, versions)
+    finally:
+        # Dynamo keeps backends, and this one would keep the model.
+        collector.forget()
 
 
 class _Collector:
     """A backend that keeps what it is given."""
 
-    def __init__(self, options: Options, decompositions: Mapping[Any, Callable[..., Any]] | None) -> None:
+    def __init__(
+        self, options: Options, decompositions: Mapping[Any, Callable[..., Any]] | None, effects: SideEffects
+    ) -> None:
+        self._effects = effects
         self._options = options
         self._decompositions = decompositions
         self.guards: list[Any] = []
@@ -87,6 +103,12 @@ class _Collector:
         self.fake_mode: Any = None
         self.traced_code: list[types.CodeType] = []
         self.failure: AirgraphError | None = None
+
+    def forget(self) -> None:
+        """Let go of all that was collected."""
+        self.guards.clear()
+        self.sources, self.traced_code = [], []
+        self.program = self.shape_env = self.fake_mode = None
 
     def take_guards(self, guards: Sequence[Any]) -> list[bool]:
         self.guards += guards
@@ -106,7 +128,16 @@ class _Collector:
             self.failure = error
         count = 0 if self.program is None else len(self.program.gm.graph.output_node().args[0])  # type: ignore[arg-type]
         leaves = [Leaf(index) for index in range(count)]
-        return lambda *args: leaves
+
+        def answer(*args: Any) -> list[Any]:
+            try:
+                self._effects.note()
+            except CacheError as error:
+                self.failure = error
+                raise
+            return leaves
+
+        return answer
 
     def _take(self, gm: GraphModule, lowered: GraphModule, inputs: Sequence[Any]) -> Any:
         from torch._functorch._aot_autograd.utils import make_boxed_func
@@ -117,8 +148,8 @@ class _Collector:
         self.traced_code = list(getattr(context, "traced_code", None) or [])
         if not lowering.hands_through(gm, lowered, marks_outputs=False):
             raise Unwritable(
-                "AOTAutograd does something around its graph at every call: an output is a view of an argument, arguments "
-                "share memory, or an argument is a tensor subclass"
+                "AOTAutograd does something around its graph at every call: an output is a view of an argument, "
+                "arguments share memory, or an argument is a tensor subclass"
             )
         self.program = prepare(lowered, self.sources, self._options, inputs)
         try:
@@ -133,21 +164,15 @@ class _Collector:
 
 def _manifest(
     function: Callable[..., Any],
-    arguments: inspect.BoundArguments,
     collected: _Collector,
+    program: CaptureProgram,
     result: Any,
+    roots: Mapping[str, Any],
+    read: Read,
     fingerprint: str,
     versions: Mapping[str, str],
 ) -> Manifest:
-    program = collected.program
-    assert program is not None
-    roots = roots_of(function, arguments)
-    function_globals = getattr(function, "__globals__", {})
-
-    def read(path: SourcePath) -> Any:
-        return path.read(roots, function_globals)
-
-    inputs = _inputs(program, collected.sources)
+    inputs = _inputs(program, collected.sources, read)
     extra = _tensors_looked_at(collected, {each.path.text for each in inputs}, read)
     shape_conditions = _shape_conditions(collected.shape_env, inputs)
     values = [_read_input(each, read) for each in inputs]
@@ -203,20 +228,11 @@ def _fresh(function: Any) -> Any:
     return types.MethodType(copy, function.__self__) if inner is not function else copy
 
 
-def _strict_settings() -> dict[str, Any]:
-    # Floats would be handed over as tensors that Dynamo's bytecode makes.
-    settings: dict[str, Any] = {"specialize_float": True}
-    if not hasattr(torch._dynamo.config, "side_effect_replay_policy"):
-        # Since torch 2.12. Without it nobody says that a function changes Python objects.
-        raise Unwritable(f"torch {torch.__version__} cannot tell whether a function has side effects")
-    return {**settings, "side_effect_replay_policy": "error"}
-
-
-def _inputs(program: CaptureProgram, sources: Sequence[lowering.InputSource]) -> tuple[CachedInput, ...]:
+def _inputs(program: CaptureProgram, sources: Sequence[lowering.InputSource], read: Read) -> tuple[CachedInput, ...]:
     made = []
     for plan, node, source in zip(program.inputs, program.gm.graph.find_nodes(op="placeholder"), sources, strict=True):
         value = node.meta["val"]
-        path = parse(source.path)
+        path = resolve(source.path, read)
         if path.is_global:
             raise Unwritable(f"{source.name} is a tensor or number outside the function's arguments")
         if isinstance(value, torch.Tensor):
@@ -233,7 +249,7 @@ def _size(size: Any) -> int | str:
     return size if isinstance(size, int) else str(size.node.expr)
 
 
-def _read_input(each: CachedInput, read: Callable[[SourcePath], Any]) -> Any:
+def _read_input(each: CachedInput, read: Read) -> Any:
     try:
         return read(each.path)
     except (LookupError, AttributeError, TypeError) as error:
@@ -271,7 +287,7 @@ def _is_finite(bound: Any) -> bool:
     return bool(getattr(bound, "is_Integer", False)) and abs(int(bound)) < 2**62
 
 
-def _tensors_looked_at(collected: _Collector, inputs: set[str], read: Callable[[SourcePath], Any]) -> list[Condition]:
+def _tensors_looked_at(collected: _Collector, inputs: set[str], read: Read) -> list[Condition]:
     """For tensors that were guarded on but are no inputs of the graph: their dtype, device and fixed sizes."""
     made = []
     for guard in collected.guards:
@@ -279,7 +295,7 @@ def _tensors_looked_at(collected: _Collector, inputs: set[str], read: Callable[[
         text = name() if callable(name) else name
         if guard.guard_type != "TENSOR_MATCH" or text in inputs:
             continue
-        path = parse(text)
+        path = resolve(text, read)
         tensor = read(path)
         fake = collected.fake_mode.from_tensor(tensor)
         fixed = [size if isinstance(size, int) else None for size in fake.shape]

@@ -7,6 +7,7 @@ from typing import Any
 
 from airgraph.cache.conditions import Condition
 from airgraph.cache.source_path import Attribute, Item, Size, SourcePath
+from airgraph.runtime.cpu.engine import engine
 
 __all__ = ["Watch"]
 
@@ -46,9 +47,9 @@ class Watch:
 
     def add_condition(self, condition: Condition, value: Any) -> None:
         """Watches what a condition on a value says beyond the value's identity."""
-        if condition.kind == "keys":
+        if condition.kind == "keys" and isinstance(value, dict):
             self._keys[id(value)] = (value, tuple(value))
-        elif condition.kind == "length":
+        elif condition.kind in ("keys", "length"):
             self._lengths[id(value)] = (value, len(value))
         elif condition.kind in ("lacks", "inherits"):
             held = getattr(value, "__dict__", None)
@@ -57,20 +58,5 @@ class Watch:
 
     def compile(self) -> Callable[[], bool]:
         """The function that says whether anything changed."""
-        items = tuple(self._items.values())
-        attributes, keys = tuple(self._attributes.values()), tuple(self._keys.values())
-        lengths, absent = tuple(self._lengths.values()), tuple(self._absent.values())
-
-        def changed() -> bool:
-            try:
-                return (
-                    any(container[key] is not value for container, key, value in items)
-                    or any(len(container) != length for container, length in lengths)
-                    or any(name in container for container, name in absent)
-                    or any(tuple(container) != expected for container, expected in keys)
-                    or any(getattr(owner, name) is not value for owner, name, value in attributes)
-                )
-            except (LookupError, AttributeError, TypeError):
-                return True
-
-        return changed
+        watched = self._items, self._lengths, self._absent, self._keys, self._attributes
+        return engine().Watch(*(tuple(each.values()) for each in watched)).changed

@@ -8,6 +8,7 @@ import time
 import warnings
 import weakref
 from dataclasses import dataclass
+from operator import is_
 from typing import Any
 
 import torch
@@ -68,7 +69,9 @@ class GraphedCallable:
         self._turn = self._pool.turn if self._pool is not None else Turn()
         self._scalars = [plan.index for plan in program.inputs if plan.role is InputRole.SCALAR]
         self._graphs: dict[GraphKey, CapturedGraph] = {}
+        # The capture that served the last call, for the usual one to find at once.
         self._single: CapturedGraph | None = None
+        self._numbers: list[Any] = []
         self._captures = 0
         self._eager_keys: set[GraphKey] = set()
         self._always_eager: str | None = None
@@ -101,6 +104,8 @@ class GraphedCallable:
         turn.owner = me
         try:
             graph = self._single
+            if graph is not None and self._scalars and not self._has_same_numbers(args):
+                graph = None
             if graph is not None and self._hands_out and not warming_threads:
                 # The usual call, without a detour.
                 outputs = graph.device_graph.run(args)
@@ -142,11 +147,13 @@ class GraphedCallable:
             self._report_skip()
             return self._placeholders(args) if warming else self._eager(args)
         graph = self._single
-        if graph is None:
+        if graph is None or self._scalars:
             key = self._key(args)
             if key in self._eager_keys:
                 return self._placeholders(args) if warming else self._eager(args)
             graph = self._graphs.get(key)
+            if graph is not None:
+                self._keep_at_hand(graph, args)
         if graph is None or (self._options.force_recapture and not warming):
             reason = "new key" if graph is None else "force_recapture is set"
             # Not held here while it is captured anew.
@@ -251,8 +258,7 @@ class GraphedCallable:
             self._program.dump.tape(str(key), device_graph.describe())
         graph = CapturedGraph(key, device_graph, record, pool)
         self._graphs[key] = graph
-        if not self._scalars and not self._options.force_recapture:
-            self._single = graph
+        self._keep_at_hand(graph, args)
         log.info(
             "captured %s key %s: %d nodes, %d arena bytes, %.1f ms",
             record.name,
@@ -276,6 +282,16 @@ class GraphedCallable:
         if self._options.on_input_move == "error":
             raise InputMoved(f"{message}. Keep the tensor alive and in place, or set on_input_move='recapture'.")
         return message
+
+    def _keep_at_hand(self, graph: CapturedGraph, args: list[Any]) -> None:
+        if not self._options.force_recapture:
+            self._single = graph
+            self._numbers = [args[index] for index in self._scalars]
+
+    def _has_same_numbers(self, args: list[Any]) -> bool:
+        """As those of the last call, so that its graph serves this one; 1, 1.0 and True differ."""
+        numbers = [args[index] for index in self._scalars]
+        return numbers == self._numbers and all(map(is_, map(type, numbers), map(type, self._numbers)))
 
     def _key(self, args: list[Any]) -> GraphKey:
         return GraphKey.of([args[index] for index in self._scalars])

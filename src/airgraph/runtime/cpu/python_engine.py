@@ -246,3 +246,22 @@ class Launch(_Inputs):
 
     def replay(self) -> None:
         self._tape.replay()
+
+
+class Watch:
+    """See `csrc/watch.h`."""
+
+    def __init__(self, *watched: tuple[tuple[Any, ...], ...]) -> None:
+        self._items, self._lengths, self._absent, self._keys, self._attributes = watched
+
+    def changed(self) -> bool:
+        try:
+            return (
+                any(container[key] is not value for container, key, value in self._items)
+                or any(len(container) != length for container, length in self._lengths)
+                or any(name in container for container, name in self._absent)
+                or any(tuple(container) != expected for container, expected in self._keys)
+                or any(getattr(owner, name) is not value for owner, name, value in self._attributes)
+            )
+        except (LookupError, AttributeError, TypeError):
+            return True
