@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
 import threading
 import time
+import types
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,17 +18,20 @@ import torch
 from airgraph.cache.entry import MISS, Entry
 from airgraph.cache.fingerprint import fingerprint, versions
 from airgraph.cache.manifest import Manifest
+from airgraph.cache.roots import Roots
 from airgraph.cache.store import Store, Stored
-from airgraph.cache.trace import checksum_of_file, full_name, owner_name, trace
+from airgraph.cache.trace import Executed, checksum_of_file, full_name, trace
 from airgraph.errors import CacheError
 from airgraph.options import Options
 
-__all__ = ["CachedFunction"]
+__all__ = ["CachedFunction", "on_this_rank"]
 
 log = logging.getLogger(__name__)
 
 # As many as Dynamo makes of one function before it gives up.
 _MOST_GRAPHS = 8
+# So many calls are traced in vain before no other is tried.
+_MOST_FAILURES = 3
 
 
 class CachedFunction:
@@ -35,7 +40,7 @@ class CachedFunction:
     1. A call is served by the first graph that is right for it; the one that served the last call is asked first.
     2. If none is, the files are asked that were not read yet; a file that does not fit this process is passed over.
     3. If none is still, the function is traced, which executes nothing, and the graph is written and used.
-    4. What cannot be cached is compiled as by torch.compile, with one warning; if `strict`, CacheError is raised.
+    4. A call that cannot be cached is compiled by torch.compile, with one warning; if `strict`, CacheError is raised.
 
     Inference only: results have no gradients. Calls are serialised by the graphs' pools, from whatever thread.
     """
@@ -56,13 +61,12 @@ class CachedFunction:
         self._name = full_name(function)
         self._signature = inspect.signature(function)
         kinds = {parameter.kind for parameter in self._signature.parameters.values()}
-        self._parameters = tuple(self._signature.parameters)
+        self._roots = Roots.of(function)
+        self._parameters = self._roots.parameters
         # Whether arguments in their order are the values of the parameters.
         self._plain = kinds <= {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
         # Of forms of calls that were seen: the parameters after the positional ones, with their defaults.
         self._forms: dict[tuple[Any, ...], tuple[tuple[str, Any], ...]] = {}
-        self._owner = {owner_name(function): function.__self__} if hasattr(function, "__self__") else {}
-        self._globals = getattr(function, "__globals__", {})
         self._options = options
         self._compile_uncached = compile_uncached
         self._root = root
@@ -71,22 +75,43 @@ class CachedFunction:
         self._decompositions = decompositions
         self._strict = strict
         self._lock = threading.RLock()
-        self._entries: list[Entry] = []
+        self._entries: tuple[Entry, ...] = ()
         self._read: set[Path] = set()
         self._damaged: list[Path] = []
         self._store: Store | None = None
         self._uncached: Callable[..., Any] | None = None
+        self._failures: list[str] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_dynamo_compiling():
+            return self.__wrapped__(*args, **kwargs)
         if kwargs or len(args) != len(self._parameters) or not self._plain:
             args = self._arranged(args, kwargs)
         for entry in self._entries:
             result = entry.call(args)
             if result is not MISS:
+                if entry is not self._entries[0]:
+                    self._put_first(entry)
                 return result
-        if self._uncached is not None:
-            return self._call_uncached(args)
+        if self._uncached is not None and len(self._failures) >= _MOST_FAILURES:
+            return self._call(self._uncached, args)
         return self._miss(args)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CachedFunction:
+        """Of a copied object's method; it shares the files, and reads them anew."""
+        function: Any = self.__wrapped__
+        if hasattr(function, "__self__"):
+            function = types.MethodType(function.__func__, copy.deepcopy(function.__self__, memo))
+        return CachedFunction(
+            function,
+            self._options,
+            self._compile_uncached,
+            root=self._root,
+            rank=self._rank,
+            dynamic=self._dynamic,
+            decompositions=self._decompositions,
+            strict=self._strict,
+        )
 
     def _arranged(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """The values of all parameters in order. Raises TypeError as calling the function would."""
@@ -109,12 +134,15 @@ class CachedFunction:
         return [entry.path for entry in self._entries]
 
     def _bound(self, values: tuple[Any, ...]) -> inspect.BoundArguments:
-        return inspect.BoundArguments(self._signature, dict(zip(self._parameters, values, strict=True)))  # type: ignore[arg-type]
+        return inspect.BoundArguments(self._signature, dict(zip(self._parameters, values, strict=True)))
 
-    def _call_uncached(self, values: tuple[Any, ...]) -> Any:
+    def _call(self, function: Callable[..., Any], values: tuple[Any, ...]) -> Any:
         arguments = self._bound(values)
-        assert self._uncached is not None
-        return self._uncached(*arguments.args, **arguments.kwargs)
+        return function(*arguments.args, **arguments.kwargs)
+
+    def _put_first(self, entry: Entry) -> None:
+        # A new tuple: other threads may be going through the old one.
+        self._entries = (entry, *(each for each in self._entries if each is not entry))
 
     def _miss(self, values: tuple[Any, ...]) -> Any:
         with self._lock:
@@ -129,15 +157,17 @@ class CachedFunction:
                     return result
                 try:
                     entry = self._traced(store, values)
+                except Executed as executed:
+                    self._give_up(executed)
+                    return executed.result
                 except CacheError as error:
-                    self._give_up(error)
-                    return self._call_uncached(values)
-        result = entry.call(values)
-        if result is MISS:
-            self._entries.remove(entry)
-            self._give_up(CacheError(f"a graph is not right for the call it was traced for: {entry.why_not(values)}"))
-            return self._call_uncached(values)
-        return result
+                    return self._without_cache(error, values)
+            result = entry.call(values)
+            if result is MISS:
+                reason = f"a graph is not right for the call it was traced for: {entry.why_not(values)}"
+                self._entries = tuple(each for each in self._entries if each is not entry)
+                return self._without_cache(CacheError(reason), values)
+            return result
 
     def _from_files(self, values: tuple[Any, ...]) -> Any:
         """The call's result by a graph that is in use or in a file that was not read yet, or MISS."""
@@ -165,8 +195,7 @@ class CachedFunction:
         for entry in self._entries:
             result = entry.call(values)
             if result is not MISS:
-                self._entries.remove(entry)
-                self._entries.insert(0, entry)
+                self._put_first(entry)
                 return result
         return MISS
 
@@ -201,8 +230,8 @@ class CachedFunction:
         return self._add(stored)
 
     def _add(self, stored: Stored) -> Entry:
-        entry = Entry(stored.manifest, stored.path, self._parameters, self._owner, self._globals, self._options)
-        self._entries.insert(0, entry)
+        entry = Entry(stored.manifest, stored.path, self._roots, self._options)
+        self._put_first(entry)
         return entry
 
     def _opened(self) -> Store:
@@ -213,15 +242,30 @@ class CachedFunction:
             self._store = Store.of(self._root, self._name, made_under, self._rank)
         return self._store
 
-    def _give_up(self, error: CacheError) -> None:
-        """From now on calls that no cached graph serves are compiled as without a cache."""
+    def _without_cache(self, error: CacheError, values: tuple[Any, ...]) -> Any:
+        """The call's result as torch.compile gives it. An error of the function's own leaves all as it was."""
         if self._strict:
             raise CacheError(f"{self._name} is not cached: {error}") from error
-        warnings.warn(
-            f"airgraph: {self._name} is not cached but compiled at every start: {error}. Results are the same.",
-            stacklevel=4,
-        )
-        self._uncached = self._compile_uncached(self.__wrapped__)
+        uncached = self._uncached or self._compile_uncached(self.__wrapped__)
+        result = self._call(uncached, values)
+        self._uncached = uncached
+        self._give_up(error)
+        return result
+
+    def _give_up(self, error: CacheError) -> None:
+        """Calls that no cached graph serves are compiled as without a cache."""
+        if self._strict:
+            raise CacheError(f"{self._name} is not cached: {error}") from error
+        if self._uncached is None:
+            self._uncached = self._compile_uncached(self.__wrapped__)
+        reason = str(error)
+        if reason not in self._failures:
+            warnings.warn(
+                f"airgraph: a call of {self._name} is not cached but compiled at every start: {reason}. Its results "
+                "are the same.",
+                stacklevel=5,
+            )
+        self._failures.append(reason)
 
 
 def _why_stale(manifest: Manifest) -> str | None:

@@ -13,12 +13,14 @@ from airgraph.cache.conditions import Condition
 from airgraph.cache.graph_format import graph_from
 from airgraph.cache.manifest import Manifest, State
 from airgraph.cache.reader import build_reader, build_result
-from airgraph.cache.source_path import SourcePath, parse
+from airgraph.cache.roots import Roots
+from airgraph.cache.source_path import parse
 from airgraph.cache.watch import Watch
 from airgraph.capture.callable import GraphedCallable, NotAdmitted
 from airgraph.capture.ledger import ledger
 from airgraph.errors import CacheError
 from airgraph.options import Options
+from airgraph.program.dump import dump_for
 from airgraph.program.program import CaptureProgram
 from airgraph.runtime.registry import runtime_for
 
@@ -36,29 +38,19 @@ class Entry:
     3. Shapes are compared with the capture's at a replay, and with the graph's before a capture.
     """
 
-    def __init__(
-        self,
-        manifest: Manifest,
-        path: Path,
-        parameters: Sequence[str],
-        owner: Mapping[str, Any],
-        function_globals: Mapping[str, Any],
-        options: Options,
-    ) -> None:
-        """owner: the object that a method is bound to, by its name, or nothing. Raises CacheError."""
+    def __init__(self, manifest: Manifest, path: Path, roots: Roots, options: Options) -> None:
+        """path: the manifest's file, for messages. Raises CacheError for a manifest that does not fit the function."""
         self.manifest = manifest
         self.path = path
-        self._parameters = parameters
-        self._owner = owner
-        self._globals = function_globals
+        self._roots = roots
         self._device_type = manifest.device.type
-        known = {*parameters, *owner}
-        for each in (*manifest.inputs, *manifest.conditions):
-            if not each.path.is_global and each.path.root not in known:
-                raise CacheError(f"{path}: {each.path.text}: the function has no parameter {each.path.root!r}")
+        for source in (*(each.path for each in manifest.inputs), *(each.path for each in manifest.conditions)):
+            if not source.is_global and source.root not in roots.names():
+                raise CacheError(f"{path}: {source.text}: the function has no parameter {source.root!r}")
         self._program = self._make_program(options)
         self._graphed = GraphedCallable(self._program, runtime_for(self._device_type), options)
-        self._build = build_result(manifest, parameters, owner)
+        # Built once here, so that a structure that cannot be built is known before a call.
+        self._build = build_result(manifest, roots.parameters, roots.fixed())
         self._read: Callable[..., list[Any] | None] | None = None
         self._changed: Callable[[], bool] = lambda: True
 
@@ -81,11 +73,7 @@ class Entry:
 
     def why_not(self, values: Sequence[Any]) -> str:
         """Why a call with these values was a MISS, in words."""
-        roots = {**dict(zip(self._parameters, values, strict=True)), **self._owner}
-
-        def read(path: SourcePath) -> Any:
-            return path.read(roots, self._globals)
-
+        read = self._roots.at(values)
         state = State.now(self._device_type)
         if state != self.manifest.state:
             return f"it was traced under {self.manifest.state}, now {state}"
@@ -102,36 +90,36 @@ class Entry:
     def _bind(self, values: Sequence[Any]) -> bool:
         """Read what does not come from the call's arguments, and check what was taken for granted about it."""
         self._changed = lambda: True
-        roots = {**dict(zip(self._parameters, values, strict=True)), **self._owner}
-
-        def read(path: SourcePath) -> Any:
-            return path.read(roots, self._globals)
-
+        read, fixed = self._roots.at(values), self._roots.fixed()
         if State.now(self._device_type) != self.manifest.state:
             return False
-        watch = Watch()
         if any(condition.broken(read) is not None for condition in self.manifest.conditions):
             return False
+        watch = Watch()
+        for name, cell in self._roots.cells.items():
+            if name in fixed:
+                watch.add(parse(f"L[{name!r}].cell_contents"), cell)
         try:
             for condition in self.manifest.conditions:
-                if condition.path.root in self._owner and not condition.path.is_global:
-                    watch.add_condition(condition, watch.add(condition.path, self._owner[condition.path.root]))
-                    self._watch_other(watch, condition)
-            fixed = [
-                watch.add(each.path, self._owner[each.path.root]) if each.path.root in self._owner else None
+                if condition.path.root in fixed and not condition.path.is_global:
+                    watch.add_condition(condition, watch.add(condition.path, fixed[condition.path.root]))
+                    self._watch_other(watch, condition, fixed)
+            taken = [
+                watch.add(each.path, fixed[each.path.root]) if each.path.root in fixed else None
                 for each in self.manifest.inputs
             ]
         except (LookupError, AttributeError, TypeError):
             return False
-        self._read = build_reader(self.manifest, self._parameters, roots, fixed)
+        self._build = build_result(self.manifest, self._roots.parameters, fixed)
+        self._read = build_reader(self.manifest, self._roots.parameters, read.locals, taken)
         self._changed = watch.compile()
         return True
 
-    def _watch_other(self, watch: Watch, condition: Condition) -> None:
+    def _watch_other(self, watch: Watch, condition: Condition, fixed: Mapping[str, Any]) -> None:
         if condition.kind == "same":
             other = parse(condition.expected)
-            if other.root in self._owner and not other.is_global:
-                watch.add(other, self._owner[other.root])
+            if other.root in fixed and not other.is_global:
+                watch.add(other, fixed[other.root])
 
     def _make_program(self, options: Options) -> CaptureProgram:
         manifest = self.manifest
@@ -153,4 +141,5 @@ class Entry:
             return why_not_admitted(manifest.inputs, manifest.shape_conditions, args)
 
         plans = tuple(each.plan for each in manifest.inputs)
-        return CaptureProgram(ledger.next_name(), gm, plans, manifest.device, views, None, why_not)
+        name = ledger.next_name()
+        return CaptureProgram(name, gm, plans, manifest.device, views, dump_for(name, options.dump_dir), why_not)

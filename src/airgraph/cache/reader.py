@@ -106,7 +106,7 @@ class _Tree:
         value = self.at(each.path)
         if each.is_tensor:
             kinds = self.keep(torch.Tensor), self.keep(torch.nn.Parameter)
-            is_tensor = [ast.Compare(_class_of(value), [ast.Is()], [kind]) for kind in kinds]
+            is_tensor: list[ast.expr] = [ast.Compare(_class_of(value), [ast.Is()], [kind]) for kind in kinds]
             self._refuse_unless(ast.BoolOp(ast.Or(), is_tensor))
         else:
             self._refuse_unless(ast.Compare(_class_of(value), [ast.Is()], [self.keep(int)]))

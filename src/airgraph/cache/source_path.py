@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -71,31 +72,44 @@ class SourcePath:
         return value
 
 
+_ROOT = re.compile(r"""(?P<scope>[LG])\[(?:'(?P<single>[^'"\\]+)'|"(?P<double>[^"\\]+)")\]""")
+_STEP = re.compile(
+    r"""\.(?P<sizes>size|stride)\(\)\[(?P<dim>\d+)\]
+    |\.(?P<offset>storage_offset)\(\)
+    |\.(?P<name>[^\W\d]\w*)(?!\w|\()
+    |\[(?P<index>-?\d+)\]
+    |\['(?P<single>[^'\\]*)'\]
+    |\["(?P<double>[^"\\]*)"\]""",
+    re.VERBOSE,
+)
+
+
 def parse(text: str) -> SourcePath:
     """A path of names, constant keys and sizes. Raises UnsupportedPath for anything else; nothing is executed."""
-    try:
-        body = ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError) as error:
-        raise UnsupportedPath(f"{text!r} is not a path") from error
+    root = _ROOT.match(text)
+    if root is None:
+        raise UnsupportedPath(f"{text!r} is not a path from an argument or a global")
     steps: list[Step] = []
-    while True:
-        match body:
-            case ast.Subscript(value=ast.Name(id="L" | "G" as scope), slice=ast.Constant(value=str(root))):
-                return SourcePath(text, scope == "G", root, tuple(reversed(steps)))
-            case ast.Subscript(
-                value=ast.Call(func=ast.Attribute(value=inner, attr="size" | "stride" as what), args=[], keywords=[]),
-                slice=ast.Constant(value=int(dim)),
-            ):
-                steps.append(Size(what, dim))
-            case ast.Call(func=ast.Attribute(value=inner, attr="storage_offset"), args=[], keywords=[]):
-                steps.append(Size("storage_offset", None))
-            case ast.Subscript(value=inner, slice=ast.Constant(value=int() | str() as key)):
-                steps.append(Item(key))
-            case ast.Attribute(value=inner, attr=name) if not _is_hidden(name):
-                steps.append(Attribute(name))
-            case _:
-                raise UnsupportedPath(f"{text!r} is not a path of names and constant keys")
-        body = inner
+    end = root.end()
+    while end < len(text):
+        match = _STEP.match(text, end)
+        if match is None or _is_hidden(match["name"] or ""):
+            raise UnsupportedPath(f"{text!r} is not a path of names and constant keys")
+        steps.append(_step(match))
+        end = match.end()
+    return SourcePath(text, root["scope"] == "G", root["single"] or root["double"], tuple(steps))
+
+
+def _step(match: re.Match[str]) -> Step:
+    if match["sizes"]:
+        return Size(match["sizes"], int(match["dim"]))
+    if match["offset"]:
+        return Size("storage_offset", None)
+    if match["name"]:
+        return Attribute(match["name"])
+    if match["index"]:
+        return Item(int(match["index"]))
+    return Item(match["single"] if match["single"] is not None else match["double"])
 
 
 def resolve(text: str, read: Callable[[SourcePath], Any]) -> SourcePath:

@@ -48,7 +48,7 @@ def structure_of(value: Any, paths: Mapping[int, str]) -> Any:
         held = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         return _record(value, held, paths)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return _record(value, value._asdict(), paths)
+        return _record(value, dict(zip(value._fields, value, strict=True)), paths)
     if isinstance(value, torch.Tensor):
         raise Unwritable("the result holds a tensor that is neither an argument nor computed by the graph")
     try:

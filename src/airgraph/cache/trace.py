@@ -20,9 +20,10 @@ from airgraph.cache.admission import why_not_admitted
 from airgraph.cache.conditions import Condition, Read, conditions_of, form_of_tensor
 from airgraph.cache.graph_format import Unwritable, graph_to
 from airgraph.cache.manifest import CachedInput, Manifest, State
+from airgraph.cache.roots import Reader, Roots
 from airgraph.cache.shape_condition import evaluate, symbols
 from airgraph.cache.side_effects import SideEffects
-from airgraph.cache.source_path import SourcePath, resolve
+from airgraph.cache.source_path import resolve
 from airgraph.cache.structure import Leaf, structure_of
 from airgraph.capture.preparation import prepare
 from airgraph.errors import AirgraphError, CacheError, UnsupportedGraph
@@ -31,10 +32,18 @@ from airgraph.program import lowering
 from airgraph.program.program import CaptureProgram
 from airgraph.program.support import check_capturable
 
-__all__ = ["trace"]
+__all__ = ["Executed", "checksum_of_file", "full_name", "trace"]
 
 _TORCH_FOLDER = str(Path(torch.__file__).parent)
 _SIZES = {"size", "stride", "storage_offset"}
+
+
+class Executed(CacheError):
+    """There was nothing to trace, and the function was run instead; `result` is what it returned."""
+
+    def __init__(self, result: Any) -> None:
+        self.result = result
+        super().__init__("it computes nothing with tensors, or torch.compile is switched off")
 
 
 def trace(
@@ -49,14 +58,10 @@ def trace(
 ) -> Manifest:
     """The graph of one call of a function with these arguments, of which nothing is executed.
 
-    Raises CacheError, with the reason, where it cannot be written down; OptionError and PassError as compiling does.
+    Raises CacheError, with the reason, where it cannot be written down, Executed where there is no graph; OptionError
+    and PassError as compiling does.
     """
-    roots = roots_of(function, arguments)
-    function_globals = getattr(function, "__globals__", {})
-
-    def read(path: SourcePath) -> Any:
-        return path.read(roots, function_globals)
-
+    read = Roots.of(function).at(tuple(arguments.arguments.values()))
     effects = SideEffects(read)
     collector = _Collector(options, decompositions, effects)
     compiled = torch.compile(
@@ -80,8 +85,8 @@ def trace(
         if collector.failure is not None:
             raise collector.failure
         if collector.program is None:
-            raise Unwritable("it computes nothing with tensors, so there is no graph")
-        return _manifest(function, collector, collector.program, result, roots, read, fingerprint, versions)
+            raise Executed(result)
+        return _manifest(function, collector, collector.program, result, read, fingerprint, versions)
     finally:
         # Dynamo keeps backends, and this one would keep the model.
         collector.forget()
@@ -167,8 +172,7 @@ def _manifest(
     collected: _Collector,
     program: CaptureProgram,
     result: Any,
-    roots: Mapping[str, Any],
-    read: Read,
+    read: Reader,
     fingerprint: str,
     versions: Mapping[str, str],
 ) -> Manifest:
@@ -191,7 +195,7 @@ def _manifest(
         shape_conditions=shape_conditions,
         input_views=program.input_views,
         graph=graph_to(program.gm),
-        structure=structure_of(result, _paths(roots, inputs, values)),
+        structure=structure_of(result, _paths(read.locals, inputs, values)),
     )
 
 
@@ -202,20 +206,6 @@ def full_name(function: Callable[..., Any]) -> str:
     if owner is not None:
         return f"{type(owner).__module__}.{type(owner).__qualname__}.{name}"
     return f"{function.__module__}.{getattr(function, '__qualname__', name)}"
-
-
-def roots_of(function: Callable[..., Any], arguments: inspect.BoundArguments) -> dict[str, Any]:
-    """The values of a function's parameters by name, `self` included."""
-    roots = dict(arguments.arguments)
-    owner = getattr(function, "__self__", None)
-    if owner is not None:
-        roots[owner_name(function)] = owner
-    return roots
-
-
-def owner_name(function: Any) -> str:
-    """What a method calls the object that it is bound to."""
-    return function.__func__.__code__.co_varnames[0]
 
 
 def _fresh(function: Any) -> Any:

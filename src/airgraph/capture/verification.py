@@ -77,6 +77,7 @@ class Verification:
 
     def _first_difference(self, snapshot: Snapshot) -> str:
         """Bisect over the operators: capture the graph up to one, and compare what it makes and writes with eager's."""
+        _make_known(self._program.gm, snapshot.args)
         nodes = [node for node in self._program.gm.graph.nodes if _computes(node)]
         low, high = 0, len(nodes)
         sizes: dict[int, str] = {}
@@ -126,6 +127,17 @@ class Verification:
         torch.set_rng_state(states[0])
         if len(states) > 1:
             torch.get_device_module(self._program.device).set_rng_state(states[1], self._program.device)
+
+
+def _make_known(gm: GraphModule, args: Sequence[Any]) -> None:
+    """Give nodes the forms of their values where they have none, as in a graph that was read from a cache."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+    if all("val" in node.meta for node in gm.graph.nodes if node.op == "call_function"):
+        return
+    with torch.no_grad(), torch._C._DisableAutocast():
+        FakeTensorProp(gm, FakeTensorMode(allow_non_fake_inputs=True)).propagate(*args)
 
 
 # A node, and which element of its value if that is several.

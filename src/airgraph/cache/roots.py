@@ -1,0 +1,67 @@
+"""Where the paths of a function begin: its parameters, the object it is bound to, what it closes over, its globals."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import CellType
+from typing import Any
+
+from airgraph.cache.source_path import SourcePath
+
+__all__ = ["Roots"]
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """parameters: names in order, without `self`. owner: the object that a method is bound to, by what it calls it.
+
+    cells: what the function closes over.
+    """
+
+    parameters: tuple[str, ...]
+    owner: Mapping[str, Any]
+    cells: Mapping[str, CellType]
+    function_globals: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, function: Any) -> Roots:
+        inner = getattr(function, "__func__", function)
+        names = inner.__code__.co_freevars
+        return cls(
+            parameters=tuple(inspect.signature(function).parameters),
+            owner={inner.__code__.co_varnames[0]: function.__self__} if inner is not function else {},
+            cells=dict(zip(names, inner.__closure__ or (), strict=True)),
+            function_globals=inner.__globals__,
+        )
+
+    def names(self) -> set[str]:
+        return {*self.parameters, *self.owner, *self.cells}
+
+    def fixed(self) -> dict[str, Any]:
+        """Values that do not come with a call, as they are now; a cell that is still empty is left out."""
+        return {**self.owner, **{name: cell.cell_contents for name, cell in self.cells.items() if _is_filled(cell)}}
+
+    def at(self, values: Sequence[Any]) -> Reader:
+        """Reads paths for a call with these values of the parameters."""
+        return Reader({**self.fixed(), **dict(zip(self.parameters, values, strict=True))}, self.function_globals)
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Call it with a path; raises LookupError, AttributeError or TypeError where nothing is."""
+
+    locals: Mapping[str, Any]
+    function_globals: Mapping[str, Any]
+
+    def __call__(self, path: SourcePath) -> Any:
+        return path.read(self.locals, self.function_globals)
+
+
+def _is_filled(cell: CellType) -> bool:
+    # An empty cell's contents raise ValueError.
+    with contextlib.suppress(ValueError):
+        return cell.cell_contents is cell.cell_contents
+    return False
