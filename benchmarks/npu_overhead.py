@@ -13,9 +13,11 @@ benchmarks/results/npu-overhead-YYYY-MM-DD.json.
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -34,10 +36,11 @@ NPUGRAPH_EX = "npugraph_ex"
 NPUGRAPHS = "npugraphs"
 BARE = "bare NPUGraph.replay()"
 AIRGRAPH = "airgraph"
+CACHED = "airgraph, cached"
 REPLAY = "airgraph, bare replay"
 # torch.compile with a backend that does nothing at a call: no graph called through it can be quicker.
 DYNAMO = "Dynamo alone"
-CONTENDERS = (EAGER, TORCHAIR, NPUGRAPH_EX, NPUGRAPHS, BARE, AIRGRAPH, REPLAY, DYNAMO)
+CONTENDERS = (EAGER, TORCHAIR, NPUGRAPH_EX, NPUGRAPHS, BARE, AIRGRAPH, CACHED, REPLAY, DYNAMO)
 WORKLOADS = {"mlp": "six operators: three Linear 64x64 with relu, batch 1", "llama": "4-layer Llama-like decode step"}
 BLOCK_NS = 20_000_000
 
@@ -66,6 +69,13 @@ def make_call(contender: str, model: Any, args: tuple[Any, ...]) -> Callable[...
         call = torch.compile(model, backend=contender)
     elif contender in (AIRGRAPH, REPLAY):
         call = torch.compile(model, backend="airgraph")
+    elif contender == CACHED:
+        import airgraph
+
+        # A folder of its own for each process, so that nothing depends on earlier runs.
+        folder = tempfile.TemporaryDirectory()
+        atexit.register(folder.cleanup)
+        call = airgraph.inference.cache_compile(model.forward, cache_dir=folder.name, dynamic=False, strict=True)
     elif contender == DYNAMO:
         made = [model(*args)]
         call = torch.compile(model, backend=lambda gm, inputs: lambda *_: made)

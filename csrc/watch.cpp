@@ -5,6 +5,21 @@ namespace {
 
 namespace py = pybind11;
 
+// A number that differs after every change of a dict, or 0 where this Python has none.
+uint64_t version_of(const py::object& dict) {
+#if PY_VERSION_HEX < 0x030C0000
+  return reinterpret_cast<PyDictObject*>(dict.ptr())->ma_version_tag;
+#else
+  // Deprecated in 3.12, which warns, and gone in 3.14.
+  return 0;
+#endif
+}
+
+// One whose contents change through dict's own functions only.
+bool is_plain_dict(const py::object& owner) {
+  return PyDict_CheckExact(owner.ptr()) || PyODict_CheckExact(owner.ptr());
+}
+
 // Whether a new reference is that object; false, without an error left behind, where there is none.
 bool is_same(PyObject* found, const py::object& expected) {
   if (found == nullptr) {
@@ -18,12 +33,12 @@ bool is_same(PyObject* found, const py::object& expected) {
 
 bool has_keys(const py::object& owner, const py::object& expected) {
   const auto count = PyTuple_GET_SIZE(expected.ptr());
-  if (PyDict_GET_SIZE(owner.ptr()) != count) {
+  if (PyDict_Size(owner.ptr()) != count) {
     return false;
   }
   Py_ssize_t position = 0, index = 0;
   PyObject *key = nullptr, *value = nullptr;
-  while (PyDict_Next(owner.ptr(), &position, &key, &value) != 0) {
+  while (index < count && PyDict_Next(owner.ptr(), &position, &key, &value) != 0) {
     PyObject* want = PyTuple_GET_ITEM(expected.ptr(), index++);
     if (key != want && PyObject_RichCompareBool(key, want, Py_EQ) != 1) {
       PyErr_Clear();
@@ -38,38 +53,75 @@ bool has_keys(const py::object& owner, const py::object& expected) {
 Watch::Watch(const py::tuple& items, const py::tuple& lengths, const py::tuple& absent, const py::tuple& keys,
              const py::tuple& attributes) {
   for (const auto& each : items) {
-    const auto item = py::reinterpret_borrow<py::tuple>(each);
-    // A subclass may look up its items in a way of its own.
-    auto& kind = PyDict_CheckExact(py::object(item[0]).ptr()) ? dict_items_ : other_items_;
-    kind.push_back({item[0], item[1], item[2]});
+    const auto [owner, key, value] = each.cast<std::tuple<py::object, py::object, py::object>>();
+    if (is_plain_dict(owner)) {
+      dict(owner).items.push_back({key, value});
+    } else {
+      items_.push_back({owner, key, value});
+    }
   }
   for (const auto& each : lengths) {
-    const auto item = py::reinterpret_borrow<py::tuple>(each);
-    lengths_.push_back({item[0], item[1].cast<Py_ssize_t>()});
+    const auto [owner, length] = each.cast<std::tuple<py::object, Py_ssize_t>>();
+    if (is_plain_dict(owner)) {
+      dict(owner).length = length;
+    } else {
+      lengths_.push_back({owner, length});
+    }
   }
   for (const auto& each : absent) {
-    const auto item = py::reinterpret_borrow<py::tuple>(each);
-    absent_.push_back({item[0], item[1], py::none()});
+    const auto [owner, key] = each.cast<std::tuple<py::object, py::object>>();
+    dict(owner).absent.push_back(key);
   }
   for (const auto& each : keys) {
-    const auto item = py::reinterpret_borrow<py::tuple>(each);
-    keys_.push_back({item[0], item[1], py::none()});
+    const auto [owner, expected] = each.cast<std::tuple<py::object, py::tuple>>();
+    dict(owner).keys = expected;
   }
   for (const auto& each : attributes) {
-    const auto item = py::reinterpret_borrow<py::tuple>(each);
-    attributes_.push_back({item[0], item[1], item[2]});
+    const auto [owner, name, value] = each.cast<std::tuple<py::object, py::object, py::object>>();
+    attributes_.push_back({owner, name, value});
   }
 }
 
-bool Watch::changed() const {
-  for (const auto& item : dict_items_) {
+Watch::Dict& Watch::dict(const py::object& owner) {
+  const auto [place, is_new] = places_.try_emplace(owner.ptr(), dicts_.size());
+  if (is_new) {
+    dicts_.emplace_back();
+    dicts_.back().owner = owner;
+  }
+  return dicts_[place->second];
+}
+
+bool Watch::Dict::changed() const {
+  if (length >= 0 && PyDict_Size(owner.ptr()) != length) {
+    return true;
+  }
+  for (const auto& item : items) {
     // A borrowed reference.
-    if (PyDict_GetItemWithError(item.owner.ptr(), item.key.ptr()) != item.value.ptr()) {
+    if (PyDict_GetItemWithError(owner.ptr(), item.key.ptr()) != item.value.ptr()) {
       PyErr_Clear();
       return true;
     }
   }
-  for (const auto& item : other_items_) {
+  for (const auto& key : absent) {
+    if (PyDict_Contains(owner.ptr(), key.ptr()) != 0) {
+      PyErr_Clear();
+      return true;
+    }
+  }
+  return keys && !has_keys(owner, keys);
+}
+
+bool Watch::changed() {
+  for (auto& each : dicts_) {
+    const auto version = version_of(each.owner);
+    if (version != each.version || version == 0) {
+      if (each.changed()) {
+        return true;
+      }
+      each.version = version;
+    }
+  }
+  for (const auto& item : items_) {
     if (!is_same(PyObject_GetItem(item.owner.ptr(), item.key.ptr()), item.value)) {
       return true;
     }
@@ -77,17 +129,6 @@ bool Watch::changed() const {
   for (const auto& sized : lengths_) {
     if (PyObject_Size(sized.owner.ptr()) != sized.length) {
       PyErr_Clear();
-      return true;
-    }
-  }
-  for (const auto& item : absent_) {
-    if (PyDict_Contains(item.owner.ptr(), item.key.ptr()) != 0) {
-      PyErr_Clear();
-      return true;
-    }
-  }
-  for (const auto& item : keys_) {
-    if (!has_keys(item.owner, item.key)) {
       return true;
     }
   }
@@ -100,11 +141,22 @@ bool Watch::changed() const {
 }
 
 int Watch::traverse(visitproc visit, void* arg) const {
-  for (const auto* items : {&dict_items_, &other_items_, &attributes_, &absent_, &keys_}) {
-    for (const auto& item : *items) {
-      Py_VISIT(item.owner.ptr());
+  for (const auto& each : dicts_) {
+    Py_VISIT(each.owner.ptr());
+    Py_VISIT(each.keys.ptr());
+    for (const auto& item : each.items) {
       Py_VISIT(item.key.ptr());
       Py_VISIT(item.value.ptr());
+    }
+    for (const auto& key : each.absent) {
+      Py_VISIT(key.ptr());
+    }
+  }
+  for (const auto* entries : {&items_, &attributes_}) {
+    for (const auto& entry : *entries) {
+      Py_VISIT(entry.owner.ptr());
+      Py_VISIT(entry.key.ptr());
+      Py_VISIT(entry.value.ptr());
     }
   }
   for (const auto& sized : lengths_) {
@@ -115,9 +167,10 @@ int Watch::traverse(visitproc visit, void* arg) const {
 
 void Watch::clear() {
   // Moved out first: what is released may run Python code that comes back here.
-  const auto items = {std::move(dict_items_), std::move(other_items_), std::move(attributes_), std::move(absent_),
-                      std::move(keys_)};
+  const auto dicts = std::move(dicts_);
+  const auto items = std::move(items_), attributes = std::move(attributes_);
   const auto lengths = std::move(lengths_);
+  places_.clear();
 }
 
 }  // namespace airgraph

@@ -3,19 +3,21 @@
 
 #include <pybind11/pybind11.h>
 
+#include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 namespace airgraph {
 
 class Watch {
  public:
-  // items: (dict or list, key, value). lengths: (container, length). absent: (dict, key). keys: (dict, keys in order).
+  // items: (container, key, value). lengths: (container, length). absent: (dict, key). keys: (dict, keys in order).
   // attributes: (object, name, value).
   Watch(const pybind11::tuple& items, const pybind11::tuple& lengths, const pybind11::tuple& absent,
         const pybind11::tuple& keys, const pybind11::tuple& attributes);
 
   // Also true where something is missing. Needs the GIL.
-  bool changed() const;
+  bool changed();
 
   // For Python's garbage collector: what is watched usually leads back to the watch.
   int traverse(visitproc visit, void* arg) const;
@@ -23,16 +25,33 @@ class Watch {
 
  private:
   struct Item {
+    pybind11::object key, value;
+  };
+  struct Entry {
     pybind11::object owner, key, value;
   };
   struct Sized {
     pybind11::object owner;
     Py_ssize_t length;
   };
+  // What is watched in one dict. As long as its version is the same, nothing in it has changed.
+  struct Dict {
+    pybind11::object owner;
+    uint64_t version = 0;
+    std::vector<Item> items;
+    std::vector<pybind11::object> absent;
+    pybind11::object keys;
+    Py_ssize_t length = -1;
 
-  std::vector<Item> dict_items_, other_items_, attributes_, absent_;
+    bool changed() const;
+  };
+
+  Dict& dict(const pybind11::object& owner);
+
+  std::vector<Dict> dicts_;
+  std::unordered_map<PyObject*, size_t> places_;
+  std::vector<Entry> items_, attributes_;
   std::vector<Sized> lengths_;
-  std::vector<Item> keys_;
 };
 
 }  // namespace airgraph

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,6 @@ class Entry:
         def why_not(args: Sequence[Any]) -> str | None:
             return why_not_admitted(manifest.inputs, manifest.shape_conditions, args)
 
-        plans = tuple(each.plan for each in manifest.inputs)
+        plans = tuple(replace(each.plan, varies=each.path.root in self._roots.parameters) for each in manifest.inputs)
         name = ledger.next_name()
         return CaptureProgram(name, gm, plans, manifest.device, views, dump_for(name, options.dump_dir), why_not)

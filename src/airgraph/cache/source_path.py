@@ -76,6 +76,7 @@ _ROOT = re.compile(r"""(?P<scope>[LG])\[(?:'(?P<single>[^'"\\]+)'|"(?P<double>[^
 _STEP = re.compile(
     r"""\.(?P<sizes>size|stride)\(\)\[(?P<dim>\d+)\]
     |\.(?P<offset>storage_offset)\(\)
+    |\.__dict__\['(?P<own>[^'\\]+)'\]
     |\.(?P<name>[^\W\d]\w*)(?!\w|\()
     |\[(?P<index>-?\d+)\]
     |\['(?P<single>[^'\\]*)'\]
@@ -93,7 +94,7 @@ def parse(text: str) -> SourcePath:
     end = root.end()
     while end < len(text):
         match = _STEP.match(text, end)
-        if match is None or _is_hidden(match["name"] or ""):
+        if match is None or _is_hidden(match["name"] or match["own"] or ""):
             raise UnsupportedPath(f"{text!r} is not a path of names and constant keys")
         steps.append(_step(match))
         end = match.end()
@@ -105,8 +106,8 @@ def _step(match: re.Match[str]) -> Step:
         return Size(match["sizes"], int(match["dim"]))
     if match["offset"]:
         return Size("storage_offset", None)
-    if match["name"]:
-        return Attribute(match["name"])
+    if match["name"] or match["own"]:
+        return Attribute(match["name"] or match["own"])
     if match["index"]:
         return Item(int(match["index"]))
     return Item(match["single"] if match["single"] is not None else match["double"])
@@ -122,7 +123,7 @@ def resolve(text: str, read: Callable[[SourcePath], Any]) -> SourcePath:
 
 
 class _KeysByPosition(ast.NodeTransformer):
-    """`dict.__getitem__(d, list(dict.keys(d))[0])` becomes `d['first']`."""
+    """`dict.__getitem__(d, list(dict.keys(d))[0])` and `d[list(dict.keys(d))[0]]` become `d['first']`."""
 
     def __init__(self, read: Callable[[SourcePath], Any]) -> None:
         self._read = read
@@ -135,6 +136,13 @@ class _KeysByPosition(ast.NodeTransformer):
                 if position is not None:
                     key = ast.Constant(list(self._read(parse(ast.unparse(owner))))[position])
                 return ast.Subscript(owner, key, ast.Load())
+        return node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        self.generic_visit(node)
+        position = _position_of_key(node.slice, node.value)
+        if position is not None:
+            node.slice = ast.Constant(list(self._read(parse(ast.unparse(node.value))))[position])
         return node
 
 

@@ -54,7 +54,7 @@ def structure_of(value: Any, paths: Mapping[int, str]) -> Any:
     try:
         return {"constant": value_to(value)}
     except Unwritable as error:
-        raise Unwritable(f"the result holds {error}") from error
+        raise Unwritable(f"the result holds an object of type {name_of_type(type(value))}") from error
 
 
 def _record(value: Any, held: Mapping[str, Any], paths: Mapping[int, str]) -> Any:

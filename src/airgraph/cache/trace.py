@@ -98,7 +98,7 @@ class _Collector:
     def __init__(
         self, options: Options, decompositions: Mapping[Any, Callable[..., Any]] | None, effects: SideEffects
     ) -> None:
-        self._effects = effects
+        self._effects: SideEffects | None = effects
         self._options = options
         self._decompositions = decompositions
         self.guards: list[Any] = []
@@ -113,7 +113,7 @@ class _Collector:
         """Let go of all that was collected."""
         self.guards.clear()
         self.sources, self.traced_code = [], []
-        self.program = self.shape_env = self.fake_mode = None
+        self.program = self.shape_env = self.fake_mode = self._effects = None
 
     def take_guards(self, guards: Sequence[Any]) -> list[bool]:
         self.guards += guards
@@ -135,6 +135,7 @@ class _Collector:
         leaves = [Leaf(index) for index in range(count)]
 
         def answer(*args: Any) -> list[Any]:
+            assert self._effects is not None
             try:
                 self._effects.note()
             except CacheError as error:
@@ -269,8 +270,8 @@ def _shape_conditions(shape_env: Any, inputs: Sequence[CachedInput]) -> tuple[st
 
 
 def _hints(shape_env: Any) -> Mapping[Any, Any]:
-    # `backed_var_to_val` since torch 2.11.
-    return getattr(shape_env, "backed_var_to_val", None) or getattr(shape_env, "var_to_val", {})
+    # Renamed in torch 2.11, and deprecated under the old name.
+    return shape_env.backed_var_to_val if hasattr(shape_env, "backed_var_to_val") else shape_env.var_to_val
 
 
 def _is_finite(bound: Any) -> bool:

@@ -41,7 +41,9 @@ class PlacedInputs:
                     addresses[plan.index] = arg.data_ptr()
                     continue
                 launch.add_formed_input(plan.index, arg)
-            elif plan.role is InputRole.SCALAR or (plan.parameter and options.frozen_parameter):
+            elif plan.varies and plan.role is not InputRole.SCALAR:
+                launch.add_formed_input(plan.index, arg)
+            if plan.role is InputRole.SCALAR or (plan.parameter and options.frozen_parameter):
                 continue
             addresses[plan.index] = arg.data_ptr()
             launch.add_fixed_input(plan.index, addresses[plan.index])
