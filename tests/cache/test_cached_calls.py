@@ -1,4 +1,4 @@
-"""A cached function gives eager's results at every call, whatever has changed since it was traced; or it says why not."""
+"""A cached function gives eager's results at every call, whatever has changed since it was traced, or says why not."""
 
 from __future__ import annotations
 

@@ -51,7 +51,10 @@ class Entry:
         self._program = self._make_program(options)
         self._graphed = GraphedCallable(self._program, runtime_for(self._device_type), options)
         # Built once here, so that a structure that cannot be built is known before a call.
-        self._build = build_result(manifest, roots.parameters, roots.fixed())
+        try:
+            self._build = build_result(manifest, roots.parameters, roots.fixed())
+        except CacheError as error:
+            raise CacheError(f"{path}: {error}") from error
         self._read: Callable[..., list[Any] | None] | None = None
         self._changed: Callable[[], bool] = lambda: True
 

@@ -195,17 +195,11 @@ def _operator_from(name: str) -> Callable[..., Any]:
     own = namespace in _TORCHS_OWN or namespace.startswith("_")
     if (own and namespace not in _ALLOWED) or qualified in _REFUSED:
         raise Unwritable(f"the operator {qualified} is not allowed in a cache")
-    schema = (
-        torch._C._get_schema(qualified, "" if overload == "default" else overload) if _is_known(qualified) else None
-    )
-    if schema is None:
+    known = [schema.overload_name or "default" for schema in torch._C._jit_get_schemas_for_operator(qualified)]
+    if overload not in known:
         raise CacheError(f"the operator {name} is not registered; import what registers it before the first call")
     packet = getattr(getattr(torch.ops, namespace), operator_name)
     return getattr(packet, overload)
-
-
-def _is_known(qualified: str) -> bool:
-    return bool(torch._C._jit_get_schemas_for_operator(qualified))
 
 
 def _constant_to(value: Any, name: str) -> dict[str, Any]:

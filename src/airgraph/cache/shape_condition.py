@@ -62,10 +62,9 @@ def evaluate(text: str, sizes: Mapping[str, int]) -> Any:
 
 def symbols(text: str) -> set[str]:
     """The names of sizes in an expression."""
-    called = {id(node.func) for node in ast.walk(_parsed(text)) if isinstance(node, ast.Call)}
-    names = [node for node in ast.walk(_parsed(text)) if isinstance(node, ast.Name)]
-    functions = {node.id for node in names if node.id in _FUNCTIONS}
-    return {node.id for node in names if id(node) not in called} - functions
+    nodes = list(ast.walk(_parsed(text)))
+    called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    return {node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in called}
 
 
 def _parsed(text: str) -> ast.expr:

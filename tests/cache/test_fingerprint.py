@@ -1,0 +1,149 @@
+"""A graph is used only under what made it: versions, passes, options, and the code of the function."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.fx import GraphModule
+
+import airgraph
+from airgraph.cache import fingerprint as module
+from airgraph.cache.fingerprint import fingerprint
+from airgraph.options import Options
+from airgraph.passes import fingerprint as passes_module
+
+PACKAGE = Path(airgraph.__file__).parent
+
+
+def double(x: Tensor) -> Tensor:
+    return x * 2
+
+
+def triple(x: Tensor) -> Tensor:
+    return x * 3
+
+
+def of(options: Options | None = None, **given: Any) -> str:
+    function = given.pop("function", double)
+    return fingerprint(function, options or Options(), **{"dynamic": True, "decompositions": None, **given})
+
+
+def _a_pass(gm: GraphModule, example_inputs: Any, options: Any) -> None:
+    pass
+
+
+def test_it_is_the_same_for_what_does_not_change_the_graph() -> None:
+    assert of() == of() and len(of()) == 32
+    pool = airgraph.graph_pool_handle("cpu")
+    assert of() == of(Options(use_graph_pool=pool, clone_output=True, capture_limit=3, verify_every=2))
+
+
+def test_it_changes_with_what_changes_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [
+        of(),
+        of(function=triple),
+        of(dynamic=False),
+        of(dynamic=None),
+        of(decompositions={torch.ops.aten.silu.default: double}),
+        of(decompositions={torch.ops.aten.silu.default: triple}),
+        of(Options(inplace_pass=False)),
+        of(Options(input_inplace_pass=False)),
+        of(Options(remove_noop_ops=False)),
+        of(Options(remove_cat_ops=False)),
+        of(Options(pattern_fusion_pass=False)),
+        of(Options(post_grad_custom_pre_pass=_a_pass)),
+        of(Options(post_grad_custom_post_pass=_a_pass)),
+    ]
+    undo = airgraph.register_replacement(lambda x: x + 1, lambda x: x + 2, (torch.ones(2),))
+    found.append(of())
+    undo()
+    monkeypatch.setattr(torch, "__version__", "9.9.9")
+    found.append(of())
+    monkeypatch.undo()
+    monkeypatch.setattr(module, "FORMAT", 99)
+    found.append(of())
+    monkeypatch.undo()
+    assert len(set(found)) == len(found)
+    assert of() == found[0]
+
+
+def test_the_sources_of_the_passes_are_part_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = of()
+    shutil.copytree(PACKAGE / "passes", tmp_path / "passes")
+    with (tmp_path / "passes" / "noop.py").open("a") as file:
+        file.write("\n# changed\n")
+    monkeypatch.setattr(passes_module, "__file__", str(tmp_path / "passes" / "fingerprint.py"))
+    passes_module._own_sources.cache_clear()
+    assert of() != before
+    monkeypatch.undo()
+    passes_module._own_sources.cache_clear()
+    assert of() == before
+
+
+PROGRAM = """
+import json, sys
+import torch, airgraph
+
+def double(x):
+    return x * 2 + 0
+
+call = airgraph.inference.cache_compile(double, cache_dir=sys.argv[1], strict=True)
+traced = []
+compile = torch.compile
+torch.compile = lambda *args, **kwargs: traced.append(1) or compile(*args, **kwargs)
+assert call(torch.ones(3)).tolist() == [2.0] * 3
+print(json.dumps({"package": airgraph.__file__, "traced": len(traced), "file": str(call.files[0])}))
+"""
+
+
+def run(program: Path, cache: Path, source: Path) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, str(program), str(cache)],
+        env={**os.environ, "PYTHONPATH": str(source)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_changed_pass_is_not_served_an_older_graph(tmp_path: Path) -> None:
+    """In processes of their own, the second with a copy of the package in which one pass was edited."""
+    program, cache = tmp_path / "program.py", tmp_path / "cache"
+    program.write_text(PROGRAM)
+    source = tmp_path / "source"
+    shutil.copytree(PACKAGE, source / "airgraph")
+    first, again = (run(program, cache, source) for _ in range(2))
+    assert Path(first["package"]).is_relative_to(source)
+    assert (first["traced"], again["traced"]) == (1, 0) and first["file"] == again["file"]
+    with (source / "airgraph" / "passes" / "noop.py").open("a") as file:
+        file.write("\n# changed\n")
+    edited = run(program, cache, source)
+    assert edited["traced"] == 1 and edited["file"] != first["file"]
+    assert Path(first["file"]).exists()
+
+
+@pytest.mark.parametrize(
+    ("helper", "factor"), [("return x * 3", 3.0), ("return x * 2  # edited", 2.0), ("return x * 2", 2.0)]
+)
+def test_edited_code_is_traced_anew(tmp_path: Path, helper: str, factor: float) -> None:
+    """Code that the function calls, in another file, counts as its own does."""
+    program, other = tmp_path / "program.py", tmp_path / "helper.py"
+    text = PROGRAM.replace("import json", "import helper, json").replace("return x * 2 + 0", "return helper.scale(x)")
+    other.write_text("def scale(x):\n    return x * 2\n")
+    program.write_text(text)
+    assert run(program, tmp_path / "cache", PACKAGE.parent)["traced"] == 1
+    unchanged = other.read_text() == f"def scale(x):\n    {helper}\n"
+    other.write_text(f"def scale(x):\n    {helper}\n")
+    program.write_text(text.replace("[2.0]", f"[{factor}]"))
+    assert run(program, tmp_path / "cache", PACKAGE.parent)["traced"] == (0 if unchanged else 1)
