@@ -27,6 +27,7 @@ CPP_WRAPPER = "Inductor, cpp_wrapper"
 AOTI = "AOTInductor"
 AOTI_BARE = "AOTInductor, bare runner"
 AIRGRAPH = "airgraph"
+CACHED = "airgraph, cached"
 REPLAY = "airgraph, bare replay"
 
 Call = Callable[..., Any]
@@ -86,6 +87,14 @@ def _aot_inductor(workload: Workload, folder: Path) -> Iterator[Build]:
     yield _calling(AOTI_BARE, bare, workload, shares_buffers=False)
 
 
+def _cached(workload: Workload, folder: Path) -> Build:
+    import airgraph
+
+    forward = workload.model.forward
+    call = airgraph.inference.cache_compile(forward, cache_dir=folder / "graphs", dynamic=False, strict=True)
+    return _calling(CACHED, call, workload)
+
+
 def _bare_replay(workload: Workload) -> Build:
     import airgraph
 
@@ -112,6 +121,7 @@ def builds(workload: Workload, folder: Path) -> Iterator[Build]:
     yield _compiled(CPP_WRAPPER, workload, options={"cpp_wrapper": True})
     yield from _aot_inductor(workload, folder)
     yield _compiled(AIRGRAPH, workload, backend="airgraph")
+    yield _cached(workload, folder)
     yield _bare_replay(workload)
 
 

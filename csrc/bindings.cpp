@@ -149,6 +149,11 @@ void def_inputs(py::class_<AnyLaunch>& launch) {
            [](AnyLaunch& self, size_t index, const at::Tensor& like) {
              self.inputs.add(FormedInput{index, like.sizes().vec(), like.strides().vec(), like.scalar_type(), like.device()});
            })
+      .def("keep_apart",
+           [](AnyLaunch& self, uintptr_t address, int64_t nbytes) {
+             // NOLINTNEXTLINE(performance-no-int-to-ptr)
+             self.inputs.keep_apart(reinterpret_cast<const void*>(address), nbytes);
+           })
       .def("add_written_input", [](AnyLaunch& self, size_t index) { self.inputs.add_written(index); });
 }
 

@@ -14,7 +14,7 @@ _ROOT = Path(__file__).parents[1]
 def test_public_names() -> None:
     assert sorted(airgraph.__all__) == [
         "Options", "Report", "__version__", "cpu", "errors", "explain", "get_backend", "graph_pool_handle",
-        "register_replacement", "reset", "warmup",
+        "inference", "register_replacement", "reset", "warmup",
     ]  # fmt: skip
     assert all(hasattr(airgraph, name) for name in airgraph.__all__)
     assert sorted(airgraph.cpu.__all__) == [

@@ -1,8 +1,10 @@
 // The check of a call's arguments against a capture, and the buffers that user inputs are copied into.
 #pragma once
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -58,8 +60,8 @@ class Inputs {
     return std::nullopt;
   }
 
-  // The index of the first user input whose shape, dtype or device differs from the capture's; strides count where it
-  // is used in place.
+  // The index of the first user input whose shape, dtype or device differs from the capture's, or that lies in what the
+  // graph writes; strides count where it is used in place.
   template <class Arguments>
   std::optional<size_t> mismatched(const Arguments& at) const {
     for (const auto& input : formed_) {
@@ -72,7 +74,7 @@ class Inputs {
     for (const auto& input : copied_) {
       const at::Tensor& arg = at(input.index);
       if (arg.sizes() != input.buffer.sizes() || arg.scalar_type() != input.buffer.scalar_type() ||
-          arg.device() != input.device) {
+          arg.device() != input.device || (!apart_.empty() && lies_in_written(arg))) {
         return input.index;
       }
     }
@@ -97,6 +99,12 @@ class Inputs {
     return arg;
   }
 
+  // No argument that is copied in may share these bytes, which the graph writes: the copy would be made too early.
+  void keep_apart(const void* begin, int64_t nbytes) {
+    const auto first = reinterpret_cast<uintptr_t>(begin);
+    apart_.emplace(first + static_cast<uintptr_t>(nbytes), first);
+  }
+
   // The graph writes argument `index`.
   void add_written(size_t index) { written_.push_back(index); }
 
@@ -111,6 +119,19 @@ class Inputs {
   }
 
  private:
+  bool lies_in_written(const at::Tensor& arg) const {
+    if (arg.numel() == 0) {
+      return false;
+    }
+    const auto begin = reinterpret_cast<uintptr_t>(arg.const_data_ptr());
+    const auto nbytes = at::detail::computeStorageNbytes(arg.sizes(), arg.strides(), arg.itemsize());
+    // The first range that ends after the argument begins.
+    const auto range = apart_.upper_bound(begin);
+    return range != apart_.end() && range->second < begin + nbytes;
+  }
+
+  // End to begin of ranges that share nothing.
+  std::map<uintptr_t, uintptr_t> apart_;
   std::vector<size_t> written_;
   std::vector<FixedInput> fixed_;
   std::vector<CopiedInput> copied_;

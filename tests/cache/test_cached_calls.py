@@ -261,6 +261,13 @@ def test_arguments_given_twice(tmp_path: Path) -> None:
     both, expected = torch.ones(3), torch.ones(3)
     torch.testing.assert_close(call(both, both), step(expected, expected))
     torch.testing.assert_close(both, expected)
+    # Where nothing has moved since the capture.
+    x, cache = torch.ones(3), torch.zeros(3)
+    for given in (x, cache, x):
+        expected = cache.clone()
+        result = step(expected if given is cache else given, expected)
+        torch.testing.assert_close(call(given, cache), result)
+        torch.testing.assert_close(cache, expected)
     memory, expected = torch.ones(4), torch.ones(4)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

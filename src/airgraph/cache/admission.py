@@ -9,7 +9,7 @@ import torch
 
 from airgraph.cache.manifest import CachedInput
 from airgraph.cache.shape_condition import evaluate
-from airgraph.program.inputs import InputRole
+from airgraph.program.inputs import InputRole, span_nbytes
 
 __all__ = ["why_not_admitted"]
 
@@ -68,7 +68,8 @@ def _known(size: int | str, sizes: dict[str, int]) -> int:
 
 def _overlap(inputs: Sequence[CachedInput], args: Sequence[Any]) -> str | None:
     """A tensor that is written must share no memory with another: the graph was traced without."""
-    ranges = sorted((*_bytes(arg), i) for i, arg in enumerate(args) if isinstance(arg, torch.Tensor) and arg.numel())
+    tensors = [(arg.data_ptr(), i, arg) for i, arg in enumerate(args) if isinstance(arg, torch.Tensor) and arg.numel()]
+    ranges = sorted((start, start + span_nbytes(arg), i) for start, i, arg in tensors)
     reach, owner = 0, -1
     for start, end, index in ranges:
         if start < reach:
@@ -78,8 +79,3 @@ def _overlap(inputs: Sequence[CachedInput], args: Sequence[Any]) -> str | None:
         if end > reach:
             reach, owner = end, index
     return None
-
-
-def _bytes(tensor: torch.Tensor) -> tuple[int, int]:
-    span = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) + 1
-    return tensor.data_ptr(), tensor.data_ptr() + span * tensor.itemsize

@@ -19,8 +19,9 @@ from airgraph.cache.entry import MISS, Entry
 from airgraph.cache.fingerprint import fingerprint, versions
 from airgraph.cache.manifest import Manifest
 from airgraph.cache.roots import Roots
+from airgraph.cache.staleness import why_stale
 from airgraph.cache.store import Store, Stored
-from airgraph.cache.trace import Executed, checksum_of_file, full_name, trace
+from airgraph.cache.trace import Executed, full_name, trace
 from airgraph.errors import CacheError
 from airgraph.options import Options
 
@@ -179,7 +180,7 @@ class CachedFunction:
             start = time.perf_counter()
             try:
                 stored = store.read(path)
-                stale = _why_stale(stored.manifest)
+                stale = why_stale(stored.manifest)
                 if stale is not None:
                     log.info("%s is passed over: %s", path, stale)
                     self._damaged.append(path)
@@ -266,14 +267,6 @@ class CachedFunction:
                 stacklevel=5,
             )
         self._failures.append(reason)
-
-
-def _why_stale(manifest: Manifest) -> str | None:
-    """Why what was traced is not what would be traced now, or None."""
-    for file, checksum in manifest.sources.items():
-        if checksum_of_file(file) != checksum:
-            return f"{file} has changed"
-    return None
 
 
 def on_this_rank(global_rank: int | None, tp_rank: int | None, pp_rank: int | None) -> str:

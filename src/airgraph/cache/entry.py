@@ -89,7 +89,7 @@ class Entry:
             args = [read(each.path) for each in self.manifest.inputs]
         except (LookupError, AttributeError, TypeError) as error:
             return f"an argument is missing: {error}"
-        return self._program.why_not_admitted(args) or "an argument is given twice, and written"  # type: ignore[misc]
+        return self._program.why_not_admitted(args) or "an argument has another form than conditions say"  # type: ignore[misc]
 
     def _bind(self, values: Sequence[Any]) -> bool:
         """Read what does not come from the call's arguments, and check what was taken for granted about it."""

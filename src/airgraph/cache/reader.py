@@ -18,7 +18,6 @@ from airgraph.cache.manifest import CachedInput, Manifest
 from airgraph.cache.source_path import Attribute, Item, Size, SourcePath, parse
 from airgraph.cache.structure import build_expression
 from airgraph.errors import CacheError
-from airgraph.program.inputs import InputRole
 
 __all__ = ["build_reader", "build_result"]
 
@@ -42,7 +41,6 @@ def build_reader(
     for index, each in enumerate(manifest.inputs):
         if each.path.root in parameters:
             tree.take(index, each)
-    tree.keep_apart([each for each in manifest.inputs if each.path.root in parameters and each.is_tensor])
     return tree.function(list(fixed))
 
 
@@ -112,15 +110,6 @@ class _Tree:
             self._refuse_unless(ast.Compare(_class_of(value), [ast.Is()], [self.keep(int)]))
         target = ast.Subscript(_name(_ARGUMENTS), ast.Constant(index), ast.Store())
         self._targets.append(ast.Assign([target], value))
-
-    def keep_apart(self, inputs: Sequence[CachedInput]) -> None:
-        """A tensor that is written must not be given as another argument too."""
-        for written in (each for each in inputs if each.plan.role is InputRole.MUTATED):
-            for other in inputs:
-                if other.path != written.path and (
-                    other.plan.role is not InputRole.MUTATED or other.path.text > written.path.text
-                ):
-                    self._refuse_unless(ast.Compare(self.at(written.path), [ast.IsNot()], [self.at(other.path)]))
 
     def require(self, condition: Condition, roots: Mapping[str, Any]) -> None:
         """Leaves the function with None where a condition does not hold."""

@@ -14,7 +14,7 @@ from filelock import FileLock
 from airgraph.cache.manifest import Manifest
 from airgraph.errors import CacheError
 
-__all__ = ["Stored", "Store", "default_folder"]
+__all__ = ["SUFFIX", "Store", "Stored", "default_folder", "read_manifest"]
 
 SUFFIX = ".airgraph"
 _VARIABLE = "AIRGRAPH_CACHE_DIR"

@@ -6,7 +6,6 @@ show where outputs go in what the function returns.
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +23,7 @@ from airgraph.cache.roots import Reader, Roots
 from airgraph.cache.shape_condition import evaluate, symbols
 from airgraph.cache.side_effects import SideEffects
 from airgraph.cache.source_path import resolve
+from airgraph.cache.staleness import checksum_of_file
 from airgraph.cache.structure import Leaf, structure_of
 from airgraph.capture.preparation import prepare
 from airgraph.errors import AirgraphError, CacheError, UnsupportedGraph
@@ -32,7 +32,7 @@ from airgraph.program import lowering
 from airgraph.program.program import CaptureProgram
 from airgraph.program.support import check_capturable
 
-__all__ = ["Executed", "checksum_of_file", "full_name", "trace"]
+__all__ = ["Executed", "full_name", "trace"]
 
 _TORCH_FOLDER = str(Path(torch.__file__).parent)
 _SIZES = {"size", "stride", "storage_offset"}
@@ -304,14 +304,6 @@ def _sources(traced: Sequence[types.CodeType]) -> dict[str, str]:
     """The files whose code was traced, with a checksum; those of torch stand in the fingerprint by its version."""
     files = {code.co_filename for code in traced}
     return {file: checksum_of_file(file) for file in sorted(files) if not file.startswith((_TORCH_FOLDER, "<"))}
-
-
-def checksum_of_file(file: str) -> str:
-    """SHA-256 of a file, "" if it cannot be read."""
-    try:
-        return hashlib.sha256(Path(file).read_bytes()).hexdigest()
-    except OSError:
-        return ""
 
 
 def _first_line(error: BaseException) -> str:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from airgraph.cli import doctor, generate
+from airgraph.cli import cache, doctor, generate
 from airgraph.cli.failure import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_UNEXPECTED, EXIT_USAGE, CommandError
 from airgraph.errors import AirgraphError
 
@@ -35,6 +35,7 @@ app = typer.Typer(
 )
 app.command("generate")(generate.command)
 app.command("doctor")(doctor.command)
+app.add_typer(cache.app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["InputPlan", "InputRole", "ScalarSpec", "TensorSpec"]
+__all__ = ["InputPlan", "InputRole", "ScalarSpec", "TensorSpec", "span_nbytes"]
 
 
 class InputRole(enum.Enum):
@@ -55,3 +55,11 @@ class InputPlan:
     source: str
     parameter: bool = False
     varies: bool = False
+
+
+def span_nbytes(tensor: torch.Tensor) -> int:
+    """Bytes from a tensor's first element to the end of its last, gaps included."""
+    if tensor.numel() == 0:
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return (last + 1) * tensor.itemsize

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from airgraph.options import Options
-from airgraph.program.inputs import InputRole
+from airgraph.program.inputs import InputRole, span_nbytes
 from airgraph.program.program import CaptureProgram
 
 __all__ = ["PlacedInputs"]
@@ -49,4 +49,6 @@ class PlacedInputs:
             launch.add_fixed_input(plan.index, addresses[plan.index])
             if plan.role is InputRole.MUTATED:
                 launch.add_written_input(plan.index)
+                if program.why_not_admitted is not None and arg.numel():
+                    launch.keep_apart(addresses[plan.index], span_nbytes(arg))
         return cls(addresses)

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from airgraph.program.inputs import span_nbytes
+
 __all__ = [
     "DeviceLaunch",
     "DeviceNeighbours",
@@ -136,6 +138,10 @@ class _Inputs:
         self._formed: list[tuple[int, torch.Tensor]] = []
         self._kept: list[tuple[int, torch.Tensor, int]] = []
         self._written: list[int] = []
+        self._apart: list[tuple[int, int]] = []
+
+    def keep_apart(self, address: int, nbytes: int) -> None:
+        self._apart.append((address, address + nbytes))
 
     def add_written_input(self, index: int) -> None:
         self._written.append(index)
@@ -169,6 +175,10 @@ class _Inputs:
             given = args[index]
             if given.shape != buffer.shape or given.dtype != buffer.dtype or given.device != device:
                 return "mismatched", index
+            if self._apart and given.numel():
+                begin, end = given.data_ptr(), given.data_ptr() + span_nbytes(given)
+                if any(begin < last and first < end for first, last in self._apart):
+                    return "mismatched", index
         return None
 
     def copy_inputs(self, args: list[Any]) -> None:
