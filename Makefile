@@ -35,7 +35,7 @@ help:
 	@echo "make test             install, run the linters and the whole test suite, test-npu included"
 	@echo "make test-npu         build the simulated Ascend runtime and test on it with the real torch_npu"
 	@echo "make lint             linters only"
-	@echo "make bench            measure replay against its peers, memory and passes (benchmarks/results/)"
+	@echo "make bench            measure replay against its peers, memory, passes and cache (benchmarks/results/)"
 	@echo "make bench-npu        measure host time a call with torch_npu, kernels off"
 	@echo "make test-sanitizers  engine tests under AddressSanitizer and ThreadSanitizer"
 	@echo "make clean            remove build products; the next make installs again"
@@ -70,6 +70,7 @@ bench: $(STAMPS)/demo
 	$(WITH_VENV) python benchmarks/replay.py
 	$(WITH_VENV) python benchmarks/memory.py
 	$(WITH_VENV) python benchmarks/passes.py
+	$(WITH_VENV) python benchmarks/cache.py
 
 bench-npu: $(STAMPS)/npu
 	$(WITH_VENV) cmake --build simcann/build

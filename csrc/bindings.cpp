@@ -112,7 +112,10 @@ at::Tensor view_at(const at::Tensor& bytes, at::ScalarType dtype, const std::vec
 struct Arguments {
   PyObject* list;
   const at::Tensor& operator()(size_t index) const {
-    return THPVariable_Unpack(PyList_GET_ITEM(list, static_cast<Py_ssize_t>(index)));
+    TORCH_CHECK_TYPE(static_cast<Py_ssize_t>(index) < PyList_GET_SIZE(list), "argument ", index, " is missing");
+    PyObject* given = PyList_GET_ITEM(list, static_cast<Py_ssize_t>(index));
+    TORCH_CHECK_TYPE(THPVariable_Check(given), "argument ", index, " is no tensor");
+    return THPVariable_Unpack(given);
   }
 };
 
@@ -147,7 +150,8 @@ void def_inputs(py::class_<AnyLaunch>& launch) {
            })
       .def("add_formed_input",
            [](AnyLaunch& self, size_t index, const at::Tensor& like) {
-             self.inputs.add(FormedInput{index, like.sizes().vec(), like.strides().vec(), like.scalar_type(), like.device()});
+             self.inputs.add(FormedInput{index, like.sizes().vec(), like.strides().vec(), like.scalar_type(), like.device(),
+                                         like.is_conj(), like.is_neg()});
            })
       .def("keep_apart",
            [](AnyLaunch& self, uintptr_t address, int64_t nbytes) {
@@ -287,7 +291,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   def_inputs(device_launch);
 
   py::class_<Watch>(m, "Watch", py::custom_type_setup(&collect_watches))
-      .def(py::init<const py::tuple&, const py::tuple&, const py::tuple&, const py::tuple&, const py::tuple&>())
+      .def(py::init<const py::tuple&, const py::tuple&, const py::tuple&, const py::tuple&, const py::tuple&,
+                    const py::tuple&>())
       .def("changed", &Watch::changed);
 
   m.def("unallocated", [](const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,

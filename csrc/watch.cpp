@@ -51,7 +51,7 @@ bool has_keys(const py::object& owner, const py::object& expected) {
 }  // namespace
 
 Watch::Watch(const py::tuple& items, const py::tuple& lengths, const py::tuple& absent, const py::tuple& keys,
-             const py::tuple& attributes) {
+             const py::tuple& attributes, const py::tuple& types) {
   for (const auto& each : items) {
     const auto [owner, key, value] = each.cast<std::tuple<py::object, py::object, py::object>>();
     if (is_plain_dict(owner)) {
@@ -74,11 +74,19 @@ Watch::Watch(const py::tuple& items, const py::tuple& lengths, const py::tuple& 
   }
   for (const auto& each : keys) {
     const auto [owner, expected] = each.cast<std::tuple<py::object, py::tuple>>();
-    dict(owner).keys = expected;
+    if (PyDict_CheckExact(owner.ptr())) {
+      dict(owner).keys = expected;
+    } else {
+      keys_.push_back({owner, expected});
+    }
   }
   for (const auto& each : attributes) {
     const auto [owner, name, value] = each.cast<std::tuple<py::object, py::object, py::object>>();
     attributes_.push_back({owner, name, value});
+  }
+  for (const auto& each : types) {
+    const auto [owner, expected] = each.cast<std::tuple<py::object, py::object>>();
+    types_.push_back({owner, expected});
   }
 }
 
@@ -112,6 +120,9 @@ bool Watch::Dict::changed() const {
 }
 
 bool Watch::changed() {
+  if (cleared_) {
+    return true;
+  }
   for (auto& each : dicts_) {
     const auto version = version_of(each.owner);
     if (version != each.version || version == 0) {
@@ -137,6 +148,18 @@ bool Watch::changed() {
       return true;
     }
   }
+  for (const auto& item : types_) {
+    if (reinterpret_cast<PyObject*>(Py_TYPE(item.key.ptr())) != item.value.ptr()) {
+      return true;
+    }
+  }
+  for (const auto& item : keys_) {
+    const auto found = py::reinterpret_steal<py::object>(PySequence_Tuple(item.key.ptr()));
+    if (!found || PyObject_RichCompareBool(found.ptr(), item.value.ptr(), Py_EQ) != 1) {
+      PyErr_Clear();
+      return true;
+    }
+  }
   return false;
 }
 
@@ -159,6 +182,12 @@ int Watch::traverse(visitproc visit, void* arg) const {
       Py_VISIT(entry.value.ptr());
     }
   }
+  for (const auto* pairs : {&keys_, &types_}) {
+    for (const auto& pair : *pairs) {
+      Py_VISIT(pair.key.ptr());
+      Py_VISIT(pair.value.ptr());
+    }
+  }
   for (const auto& sized : lengths_) {
     Py_VISIT(sized.owner.ptr());
   }
@@ -170,6 +199,8 @@ void Watch::clear() {
   const auto dicts = std::move(dicts_);
   const auto items = std::move(items_), attributes = std::move(attributes_);
   const auto lengths = std::move(lengths_);
+  const auto keys = std::move(keys_), types = std::move(types_);
+  cleared_ = true;
   places_.clear();
 }
 

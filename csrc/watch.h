@@ -12,9 +12,9 @@ namespace airgraph {
 class Watch {
  public:
   // items: (container, key, value). lengths: (container, length). absent: (dict, key). keys: (dict, keys in order).
-  // attributes: (object, name, value).
+  // attributes: (object, name, value). types: (object, its class).
   Watch(const pybind11::tuple& items, const pybind11::tuple& lengths, const pybind11::tuple& absent,
-        const pybind11::tuple& keys, const pybind11::tuple& attributes);
+        const pybind11::tuple& keys, const pybind11::tuple& attributes, const pybind11::tuple& types);
 
   // Also true where something is missing. Needs the GIL.
   bool changed();
@@ -24,6 +24,7 @@ class Watch {
   void clear();
 
  private:
+  // In a dict a key and its value; else an object and what it should have.
   struct Item {
     pybind11::object key, value;
   };
@@ -52,6 +53,10 @@ class Watch {
   std::unordered_map<PyObject*, size_t> places_;
   std::vector<Entry> items_, attributes_;
   std::vector<Sized> lengths_;
+  // An object and the tuple of its keys, where it is no plain dict; an object and its class.
+  std::vector<Item> keys_, types_;
+  // Nothing is watched any more.
+  bool cleared_ = false;
 };
 
 }  // namespace airgraph

@@ -18,6 +18,8 @@
 | a caller writes into an output | the next result is wrong | results are computed anew |
 | a caller frees an output's storage | freed memory written | new memory taken |
 | an index is out of range at replay | memory corrupted | ReplayError with operator and line |
+| a cached graph's model, code, passes or versions change | a stale graph | checked: traced anew |
+| a cache file is damaged or forged | code executed, wrong results | refused by name, made anew |
 | gradients are needed | missing gradients | uncaptured, with one warning |
 """
 

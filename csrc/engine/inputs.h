@@ -32,6 +32,22 @@ struct FormedInput {
   std::vector<int64_t> strides;
   at::ScalarType dtype;
   at::Device device;
+  bool conj = false, neg = false;
+
+  bool is_of(const at::Tensor& arg) const {
+    if (arg.sizes() != sizes || arg.scalar_type() != dtype || arg.device() != device || arg.is_conj() != conj ||
+        arg.is_neg() != neg) {
+      return false;
+    }
+    const auto given = arg.strides();
+    for (size_t dim = 0; dim < strides.size(); ++dim) {
+      // The stride of a single element says nothing.
+      if (given[dim] != strides[dim] && sizes[dim] > 1) {
+        return false;
+      }
+    }
+    return true;
+  }
 };
 
 // `at(i)` gives argument i as a const at::Tensor&.
@@ -65,9 +81,7 @@ class Inputs {
   template <class Arguments>
   std::optional<size_t> mismatched(const Arguments& at) const {
     for (const auto& input : formed_) {
-      const at::Tensor& arg = at(input.index);
-      if (arg.sizes() != input.sizes || arg.strides() != input.strides || arg.scalar_type() != input.dtype ||
-          arg.device() != input.device) {
+      if (!input.is_of(at(input.index))) {
         return input.index;
       }
     }

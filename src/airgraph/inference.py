@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import sys
@@ -51,19 +52,20 @@ def cache_compile(
         raise OptionError("cache_compile: options and config were both given. Give one of them.")
     parsed = Options.parse(options if options is not None else config)
 
-    def compile_uncached(function: Callable[..., Any]) -> Callable[..., Any]:
-        return torch.no_grad()(torch.compile(function, backend=get_backend(parsed), dynamic=dynamic))
-
     return CachedFunction(
         func,
         parsed,
-        compile_uncached,
+        functools.partial(_compile_uncached, parsed, dynamic),
         root=default_folder() if cache_dir is None else Path(cache_dir),
         rank=on_this_rank(global_rank, tp_rank, pp_rank),
         dynamic=dynamic,
         decompositions=custom_decompositions,
         strict=strict,
     )
+
+
+def _compile_uncached(options: Options, dynamic: bool | None, function: Callable[..., Any]) -> Callable[..., Any]:
+    return torch.no_grad()(torch.compile(function, backend=get_backend(options), dynamic=dynamic))
 
 
 def readable_cache(path: str | os.PathLike[str], print_output: bool = True, file: TextIO | None = None) -> str:

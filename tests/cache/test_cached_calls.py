@@ -287,6 +287,97 @@ def test_global_settings_are_told_apart(tmp_path: Path) -> None:
     assert torch.equal(call(x), plain)
 
 
+def test_defaults_of_dtype_and_device_are_told_apart(tmp_path: Path) -> None:
+    def make(x: Tensor) -> Tensor:
+        return x + torch.ones(3).sum() * 2.5
+
+    call = cached(make, tmp_path)
+    x = torch.ones(3)
+    assert call(x).dtype == torch.float32
+    torch.set_default_dtype(torch.float64)
+    try:
+        torch.testing.assert_close(call(x), make(x))
+        assert len(call.files) == 2
+    finally:
+        torch.set_default_dtype(torch.float32)
+    with torch.device("cpu"):
+        torch.testing.assert_close(call(x), make(x))
+    torch.testing.assert_close(call(x), make(x))
+    assert len(call.files) == 3
+
+
+def test_a_function_mode_of_the_user_s_is_not_bypassed(tmp_path: Path) -> None:
+    class Negate(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            out = func(*args, **(kwargs or {}))
+            return -out if func is torch.Tensor.mul else out
+
+    def double(x: Tensor) -> Tensor:
+        return x * 2
+
+    call = cached(double, tmp_path, strict=False)
+    x = torch.ones(2)
+    assert call(x).tolist() == [2.0, 2.0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with Negate():
+            expected = double(x).tolist()
+            assert call(x).tolist() == expected
+    assert call(x).tolist() == [2.0, 2.0]
+
+
+def test_grad_mode_does_not_matter(tmp_path: Path) -> None:
+    model = Mlp()
+    call = cached(model.forward, tmp_path)
+    x = torch.randn(4, 8)
+    for mode in (torch.no_grad, torch.enable_grad, torch.inference_mode, torch.no_grad, torch.enable_grad):
+        with mode():
+            torch.testing.assert_close(call(x), model(x).detach())
+    assert len(call.files) == 1 and counters()["captures"] == 1
+
+
+def test_by_default_of_torch_compile_what_varied_once_is_dynamic(tmp_path: Path) -> None:
+    model = Mlp()
+    call = cached(model.forward, tmp_path, dynamic=None)
+    for size in (4, 7, 9, 12, 4):
+        x = torch.randn(size, 8)
+        torch.testing.assert_close(call(x), model(x).detach())
+    assert len(call.files) == 2
+
+
+def test_many_objects_of_one_class_share_a_folder(tmp_path: Path) -> None:
+    for factor in range(12):
+        model = Mlp()
+        model.factor = float(factor)
+        x = torch.randn(4, 8)
+        torch.testing.assert_close(cached(model.forward, tmp_path)(x), model(x).detach())
+    assert len(list(tmp_path.rglob("*.airgraph"))) == 12
+
+
+def test_a_function_has_so_many_graphs(tmp_path: Path) -> None:
+    def scale(x: Tensor, factor: float) -> Tensor:
+        return x * factor
+
+    call = cached(scale, tmp_path)
+    x = torch.ones(2)
+    for factor in range(8):
+        call(x, float(factor))
+    with pytest.raises(
+        CacheError, match=r"8 graphs are cached, and none is right for this call \(graph_\d.airgraph: equals"
+    ):
+        call(x, 99.0)
+    assert call(x, 3.0).tolist() == [3.0, 3.0]
+
+
+def test_a_relative_folder_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    call = cached(Mlp().forward, Path("graphs"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    call(torch.randn(4, 8))
+    assert call.files[0].is_relative_to(tmp_path / "graphs")
+
+
 def test_results_have_no_gradient(tmp_path: Path) -> None:
     model = Mlp()
     with torch.enable_grad():
@@ -315,6 +406,7 @@ def test_random_numbers_follow_the_seed(tmp_path: Path) -> None:
         (lambda x: x + 1 if x.sum() > 0 else x, "tracing failed: Unsupported"),
         (lambda x: Opaque(x + 1), "the result holds an object of type .*Opaque"),
         (lambda x: 3, "computes nothing with tensors"),
+        (eval("lambda x: x + 1"), "the code of <lambda> is in no file"),
     ],
 )
 def test_what_cannot_be_cached_says_why_and_is_compiled(

@@ -133,6 +133,38 @@ def test_a_changed_pass_is_not_served_an_older_graph(tmp_path: Path) -> None:
     assert Path(first["file"]).exists()
 
 
+def typed(lines: str, cache: Path) -> list[str]:
+    """What an interactive session prints."""
+    done = subprocess.run(
+        [sys.executable, "-q", "-i"],
+        input=lines,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "CACHE": str(cache)},
+    )
+    assert "Error" not in done.stderr, done.stderr
+    return done.stdout.split()
+
+
+def test_code_that_was_typed_is_compared_too(tmp_path: Path) -> None:
+    session = """
+import os, torch, airgraph
+def helper(x):
+    return x * 2
+
+class Model:
+    def step(self, x):
+        return helper(x)
+
+call = airgraph.inference.cache_compile(Model().step, cache_dir=os.environ["CACHE"], strict=True)
+print(call(torch.ones(1)).item(), len(list(__import__("pathlib").Path(os.environ["CACHE"]).rglob("*.airgraph"))))
+"""
+    assert typed(session, tmp_path) == ["2.0", "1"]
+    assert typed(session.replace("x * 2", "x * 3"), tmp_path) == ["3.0", "1"]
+    assert typed(session.replace("x * 2", "x * 3"), tmp_path) == ["3.0", "1"]
+
+
 @pytest.mark.parametrize(
     ("helper", "factor"), [("return x * 3", 3.0), ("return x * 2  # edited", 2.0), ("return x * 2", 2.0)]
 )

@@ -90,7 +90,7 @@ def test_a_damaged_file_is_made_anew_with_a_warning(file: Path, tmp_path: Path) 
         (lambda data: data.update(inputs=3), "a part is missing or malformed"),
         (lambda data: data["inputs"].pop(), "inputs for a graph of"),
         (lambda data: data["inputs"][0].update(role="unheard"), "a part is missing or malformed: ValueError"),
-        (lambda data: data["inputs"][0].update(path="L['x'].__class__"), "is not a path"),
+        (lambda data: data["inputs"][0].update(path="L['x'].__globals__"), "is not a path"),
         (lambda data: data["inputs"][0].update(path="L['other']"), "the function has no parameter 'other'"),
         (lambda data: data["conditions"].append(["runs", "L['x']", 1]), "unknown kind of condition: 'runs'"),
         (lambda data: data["conditions"].append(["equals"]), "a part is missing or malformed"),

@@ -14,6 +14,8 @@ from airgraph.errors import CacheError
 
 
 class Owner:
+    shared = "shared"
+
     def __init__(self) -> None:
         self.items = [torch.zeros(2, 3), {"a b": 5, "it's": 6, 7: "seven"}]
         self._modules = {"inner": self}
@@ -29,6 +31,9 @@ class Owner:
         ("L['self'].items[0].stride()[0]", 3),
         ("L['self'].items[0].storage_offset()", 0),
         ("L['self'].__dict__['items'][1][7]", "seven"),
+        ("type(L['self'])", Owner),
+        ("L['self'].__class__.shared", "shared"),
+        ("dict(type(L['self']).__mro__[0].__dict__)['shared']", "shared"),
         ("G['known']", 1),
         ("G['__import_torch_dot_nn'].Linear", torch.nn.Linear),
     ],
@@ -44,9 +49,12 @@ def test_it_reads(text: str, expected: object) -> None:
         "self",
         "L",
         "L[self]",
-        "L['self'].__class__",
-        "L['self'].__dict__",
-        "L['self'].__dict__['__class__']",
+        "L['self'].__globals__",
+        "L['self'].__class__.__subclasses__",
+        "G['x'].__builtins__",
+        "type(L['self']",
+        "L['self'])",
+        "eval(L['self'])",
         "L['self'].forward.__globals__['os']",
         "L['self'].run()",
         "L['self'].size()",
@@ -55,7 +63,6 @@ def test_it_reads(text: str, expected: object) -> None:
         "L['self'].a b",
         "L['self']..a",
         "L['self']; import os",
-        "type(L['self']).x",
         "__import__('os').system('true')",
         "M['self'].x",
         "L['self'].x\n.y",

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 _ROOT = Path(__file__).parents[2]
 
 
@@ -35,6 +37,23 @@ def test_the_figures_of_the_passes_page_are_those_of_the_newest_json() -> None:
     _benchmark("figures")
     module = _benchmark("passes_figures")
     assert module.render() in module.PAGE.read_text(), "run: python benchmarks/passes_figures.py"
+
+
+def test_the_figures_of_the_cache_page_are_those_of_the_newest_json() -> None:
+    _benchmark("readme_table")
+    _benchmark("figures")
+    module = _benchmark("cache_figures")
+    assert module.render() in module.PAGE.read_text(), "run: python benchmarks/cache_figures.py"
+
+
+def test_the_example_of_the_cache_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRGRAPH_CACHE_DIR", str(tmp_path))
+    (example,) = re.findall(r"```python\n(.*?)```", (_ROOT / "docs" / "cache.md").read_text(), re.DOTALL)
+    for _ in range(2):
+        names: dict[str, object] = {"__name__": "cache_page"}
+        exec(compile(example, "cache.md", "exec"), names)
+        assert names["out"].shape == (64,)
+    assert len(list(tmp_path.rglob("*.airgraph"))) == 1
 
 
 def test_the_example_runs() -> None:

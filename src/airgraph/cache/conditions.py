@@ -1,42 +1,42 @@
 """What a traced graph took for granted about Python values: Dynamo's guards as plain data that can be checked again.
 
 A condition is (kind, path, expected):
-- equals: the value is this constant, of the same type;
-- type: the value's class has this full name;
-- length: of a container; keys: a dict's keys, in order;
-- named: the full name of a function or class, with its line if it is a lambda;
+- equals: the value is this constant, of the same type; member: of an enum, by its full name;
+- type: the value's class has this full name; named: a function, class or module of this identity (`code_identity`);
+- length: of a container; keys: a dict's keys, in order; contains, excludes: a set has this element;
 - has, lacks: an attribute of this name; inherits: an attribute of this name, but not of the object's own;
-- same: the object at another path is this one;
-- tensor: [dtype, device, sizes], of a tensor that is looked at and not computed with; a size that may differ is None.
+- same: the object at another path is this one.
 """
 
 from __future__ import annotations
 
-import types
+import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from airgraph.cache.code_identity import identity_of, is_code
 from airgraph.cache.graph_format import Unwritable, value_from, value_to
-from airgraph.cache.source_path import SourcePath, UnsupportedPath, is_made_by_dynamo, parse, resolve
+from airgraph.cache.source_path import SourcePath, UnsupportedPath, is_made_by_dynamo, name_of_source, parse, resolve
 from airgraph.errors import CacheError
 
-__all__ = ["Condition", "Read", "conditions_of", "form_of_tensor", "name_of_type"]
+__all__ = ["CONSTANTS", "Condition", "Read", "conditions_of", "name_of_type"]
 
-_KINDS = ("equals", "type", "length", "keys", "named", "has", "lacks", "inherits", "same", "tensor")
 # Reads a path; raises LookupError, AttributeError or TypeError where nothing is.
 Read = Callable[[SourcePath], Any]
 
-_CONSTANTS = (bool, int, float, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
+CONSTANTS = (bool, int, float, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
+_TEXT = ("type", "named", "member", "has", "lacks", "inherits", "same")
+_KINDS = (*_TEXT, "equals", "length", "keys", "contains", "excludes")
 _CLASS = ".__class__"
 _OF_VALUES = {"CONSTANT_MATCH", "EQUALS_MATCH", "BOOL_MATCH", "NONE_MATCH", "ID_MATCH"}
 _OF_LENGTHS = {"SEQUENCE_LENGTH", "EMPTY_NN_MODULE_HOOKS_DICT"}
 _OF_KEYS = {"DICT_KEYS_MATCH", "MAPPING_KEYS_CHECK", "DICT_CONTAINS", "DICT_NOT_CONTAINS"}
 _OF_CODE = {"FUNCTION_MATCH", "CLOSURE_MATCH", "CLASS_MATCH", "BUILTIN_MATCH", "MODULE_MATCH"}
-_CODE = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)
-# Tensors are inputs, or get a condition of their own; the global state is part of the fingerprint or of `State`.
+# Tensors and sizes are compared by `admission`; global settings by `State`, and a call under another dispatch mode or
+# a transform of torch.func is not served; what is left says of objects what other conditions say as well.
 _ELSEWHERE = {
     "AUTOGRAD_SAVED_TENSORS_HOOKS", "DEFAULT_DEVICE", "DETERMINISTIC_ALGORITHMS", "DUAL_LEVEL", "FSDP_TRAINING_STATE",
     "FUNCTORCH_STACK_MATCH", "GLOBAL_STATE", "GRAD_MODE", "NN_MODULE", "NOT_NONE_MATCH", "SHAPE_ENV", "TENSOR_MATCH",
@@ -46,7 +46,7 @@ _ELSEWHERE = {
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """kind and expected: see the module; the path of a global may be missing, of an argument never."""
+    """kind and expected: see the module."""
 
     kind: str
     path: SourcePath
@@ -56,9 +56,9 @@ class Condition:
         """Why it does not hold, in words, or None."""
         try:
             value = read(self.path)
+            found = self._found(value, read)
         except (LookupError, AttributeError, TypeError):
             return f"{self.path.text} is missing"
-        found = self._found(value, read)
         if type(found) is type(self.expected) and found == self.expected:
             return None
         if self.kind == "same":
@@ -71,23 +71,22 @@ class Condition:
                 return value
             case "type":
                 return name_of_type(type(value))
+            case "named":
+                return identity_of(value)
+            case "member":
+                return _name_of_member(value)
             case "length":
-                return len(value) if hasattr(value, "__len__") else None
+                return len(value)
             case "keys":
-                return list(value) if isinstance(value, Mapping) else None
+                return list(value)
+            case "contains" | "excludes":
+                return self.expected if (self.expected in value) == (self.kind == "contains") else None
             case "has" | "lacks":
                 return self.expected if hasattr(value, self.expected) == (self.kind == "has") else None
             case "inherits":
-                return self.expected if self.expected not in getattr(value, "__dict__", ()) else None
-            case "named":
-                return _full_name(value)
-            case "tensor":
-                return form_of_tensor(value, self.expected[2]) if isinstance(value, torch.Tensor) else None
+                return self.expected if self.expected not in vars(value) else None
             case "same":
-                try:
-                    return self.expected if read(parse(self.expected)) is value else None
-                except (LookupError, AttributeError, TypeError):
-                    return None
+                return self.expected if read(parse(self.expected)) is value else None
         raise CacheError(f"unknown kind of condition: {self.kind!r}")
 
     def to_data(self) -> list[Any]:
@@ -95,35 +94,22 @@ class Condition:
 
     @classmethod
     def from_data(cls, data: Sequence[Any]) -> Condition:
-        kind, path, expected = data
+        kind, path, expected = data[0], parse(data[1]), value_from(data[2], {})
         if kind not in _KINDS:
             raise CacheError(f"unknown kind of condition: {kind!r}")
-        return cls(kind, parse(path), value_from(expected, {}))
-
-
-def form_of_tensor(tensor: torch.Tensor, like: Sequence[int | None]) -> list[Any]:
-    """dtype, device and sizes, without those that are None in `like`."""
-    sizes: list[int | None] = list(tensor.shape)
-    if len(sizes) == len(like):
-        sizes = [None if known is None else size for size, known in zip(sizes, like, strict=True)]
-    return [tensor.dtype, tensor.device, sizes]
+        if (kind in _TEXT and type(expected) is not str) or (kind == "keys" and type(expected) is not list):
+            raise CacheError(f"condition {kind!r} of {path.text}: unexpected {expected!r}")
+        return cls(kind, path, expected)
 
 
 def name_of_type(type_: type) -> str:
     return f"{type_.__module__}.{type_.__qualname__}"
 
 
-def _full_name(code: Any) -> str:
-    if isinstance(code, types.ModuleType):
-        return code.__name__
-    name = f"{getattr(code, '__module__', '')}.{getattr(code, '__qualname__', type(code).__qualname__)}"
-    return f"{name}:{code.__code__.co_firstlineno}" if "<" in name and hasattr(code, "__code__") else name
-
-
 def conditions_of(guards: Sequence[Any], read: Read) -> list[Condition]:
     """The conditions that stand for Dynamo's guards (`GuardFilterEntry`s) and hold now.
 
-    Raises Unwritable where a guard on an argument cannot be written down.
+    Raises Unwritable where a guard cannot be written down.
     """
     found: dict[tuple[str, str, str], Condition] = {}
     for guard in guards:
@@ -133,27 +119,21 @@ def conditions_of(guards: Sequence[Any], read: Read) -> list[Condition]:
 
 
 def _conditions(guard: Any, read: Read) -> list[Condition]:
-    text = guard.orig_guard.name
-    # A property since torch 2.12, a method before; drop the call when 2.11 is no longer supported.
-    text = text() if callable(text) else text
-    if guard.guard_type in _ELSEWHERE or not text:
+    text = name_of_source(guard.orig_guard)
+    # The key of a dict at a position is guarded with the dict; function modes are part of `State`.
+    if guard.guard_type in _ELSEWHERE or not text or text.startswith(("list(dict.keys(", "___get_torch_function_mode")):
+        return []
+    if is_made_by_dynamo(text):
         return []
     try:
         if text.endswith(_CLASS):
             path = resolve(text.removesuffix(_CLASS), read)
-            return [] if path.is_global else [_of_type(path, read(path))]
-        path = resolve(text, read)
-        value = read(path)
+            made = [_of_type(path, read(path))]
+        else:
+            path = resolve(text, read)
+            made = _made(guard, path, read(path))
     except (UnsupportedPath, LookupError, AttributeError, TypeError) as error:
-        # What is reached through a class or a module is code, or data beside it in the same file; a key of a dict is
-        # guarded with the dict.
-        if "L[" not in text or "type(" in text or f"{_CLASS}." in text or text.startswith("list(dict.keys("):
-            return []
-        raise Unwritable(f"a guard on {text}, of which there is no path: {error}") from error
-    if path.is_global and (isinstance(value, _CODE) or is_made_by_dynamo(path)):
-        # Of code outside the arguments the sources of what was traced decide.
-        return []
-    made = _made(guard, path, value)
+        raise Unwritable(f"a guard ({guard.guard_type}) on {text}: {error}") from error
     for condition in made:
         reason = condition.broken(read)
         if reason is not None:
@@ -163,58 +143,57 @@ def _conditions(guard: Any, read: Read) -> list[Condition]:
 
 def _made(guard: Any, path: SourcePath, value: Any) -> list[Condition]:
     kind = guard.guard_type
+    details = getattr(guard.orig_guard.create_fn, "keywords", {})
     if kind in _OF_VALUES:
         return [_of_value(path, value)]
     if kind in _OF_LENGTHS:
         return [Condition("length", path, len(value))]
     if kind in _OF_KEYS and isinstance(value, Mapping):
-        return _of_keys(path, value)
-    if kind in _OF_CODE:
-        return [Condition("named", path, _full_name(value))]
+        return _of_keys(path, value, details.get("key"), kind)
+    if kind in _OF_CODE and is_code(value):
+        return [Condition("named", path, identity_of(value))]
     if kind == "TYPE_MATCH":
         return [_of_type(path, value)]
-    details = getattr(guard.orig_guard.create_fn, "keywords", {})
     if kind == "HASATTR":
-        name = details.get("attr")
-        return [Condition("has" if hasattr(value, name) else "lacks", path, name)] if isinstance(name, str) else []
+        name = details["attr"]
+        return [Condition("has" if hasattr(value, name) else "lacks", path, name)]
     if kind == "NOT_PRESENT_IN_GENERIC_DICT":
         return [Condition("inherits", path, details["attr"])]
+    if kind in ("SET_CONTAINS", "SET_NOT_CONTAINS") and type(details["key"]) in CONSTANTS:
+        return [Condition("contains" if kind == "SET_CONTAINS" else "excludes", path, details["key"])]
     if kind == "DUPLICATE_INPUT":
-        other = details.get("source_b")
-        return _same(path, other) if not isinstance(value, _CODE) else []
-    if path.is_global:
-        return []
+        # Modules and functions have an identity of their own.
+        return [] if is_code(value) else [Condition("same", path, _parseable(name_of_source(details["source_b"])))]
     raise Unwritable(f"a guard of kind {kind} on {path.text}")
 
 
-def _of_keys(path: SourcePath, value: Mapping[Any, Any]) -> list[Condition]:
-    """Which keys a mapping has and lacks follows from all its keys."""
-    if all(isinstance(key, (str, int)) for key in value):
+def _of_keys(path: SourcePath, value: Mapping[Any, Any], key: Any, kind: str) -> list[Condition]:
+    """Which keys a mapping has and lacks follows from all its keys, where they can be written."""
+    if all(type(each) in (str, int) for each in value):
         return [Condition("keys", path, list(value))]
-    if path.is_global:
-        return []
+    if kind in ("DICT_CONTAINS", "DICT_NOT_CONTAINS") and type(key) in CONSTANTS:
+        return [Condition("contains" if kind == "DICT_CONTAINS" else "excludes", path, key)]
     raise Unwritable(f"{path.text} has keys that are neither text nor integers")
 
 
 def _of_value(path: SourcePath, value: Any) -> Condition:
-    if isinstance(value, tuple) and all(type(item) in _CONSTANTS for item in value):
+    if type(value) in CONSTANTS or (type(value) is tuple and all(type(item) in CONSTANTS for item in value)):
         return Condition("equals", path, value)
-    if type(value) in _CONSTANTS:
-        return Condition("equals", path, value)
-    return Condition("named", path, _full_name(value)) if isinstance(value, _CODE) else _of_type(path, value)
+    if isinstance(value, enum.Enum):
+        return Condition("member", path, _name_of_member(value))
+    if is_code(value):
+        return Condition("named", path, identity_of(value))
+    raise Unwritable(f"{path.text} is an object of type {name_of_type(type(value))} that was compared by identity")
 
 
 def _of_type(path: SourcePath, value: Any) -> Condition:
     return Condition("type", path, name_of_type(type(value)))
 
 
-def _same(path: SourcePath, other: Any) -> list[Condition]:
-    name = getattr(other, "name", None)
-    text = name() if callable(name) else name
-    try:
-        parse(str(text))
-    except UnsupportedPath:
-        if path.is_global:
-            return []
-        raise
-    return [Condition("same", path, str(text))]
+def _name_of_member(value: Any) -> str | None:
+    return f"{name_of_type(type(value))}.{value.name}" if isinstance(value, enum.Enum) else None
+
+
+def _parseable(text: str) -> str:
+    parse(text)
+    return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import logging
 import threading
@@ -18,9 +19,9 @@ import torch
 from airgraph.cache.entry import MISS, Entry
 from airgraph.cache.fingerprint import fingerprint, versions
 from airgraph.cache.manifest import Manifest
-from airgraph.cache.roots import Roots
+from airgraph.cache.roots import Roots, without_grad_mode
 from airgraph.cache.staleness import why_stale
-from airgraph.cache.store import Store, Stored
+from airgraph.cache.store import Store
 from airgraph.cache.trace import Executed, full_name, trace
 from airgraph.errors import CacheError
 from airgraph.options import Options
@@ -58,9 +59,11 @@ class CachedFunction:
         decompositions: Mapping[Any, Callable[..., Any]] | None = None,
         strict: bool = False,
     ) -> None:
+        # Without what torch.no_grad and its like put around it: a graph is replayed without gradients anyway.
+        function = without_grad_mode(function)
         self.__wrapped__ = function
         self._name = full_name(function)
-        self._signature = inspect.signature(function)
+        self._signature = inspect.signature(function, follow_wrapped=False)
         kinds = {parameter.kind for parameter in self._signature.parameters.values()}
         self._roots = Roots.of(function)
         self._parameters = self._roots.parameters
@@ -70,15 +73,17 @@ class CachedFunction:
         self._forms: dict[tuple[Any, ...], tuple[tuple[str, Any], ...]] = {}
         self._options = options
         self._compile_uncached = compile_uncached
-        self._root = root
+        # Where it was at this moment, wherever the process goes later.
+        self._root = root.absolute()
         self._rank = rank
         self._dynamic = dynamic
         self._decompositions = decompositions
         self._strict = strict
         self._lock = threading.RLock()
         self._entries: tuple[Entry, ...] = ()
-        self._read: set[Path] = set()
-        self._damaged: list[Path] = []
+        # Files that were read, as they were then, and those that may be written over.
+        self._read: dict[Path, object] = {}
+        self._replaceable: list[Path] = []
         self._store: Store | None = None
         self._uncached: Callable[..., Any] | None = None
         self._failures: list[str] = []
@@ -98,21 +103,24 @@ class CachedFunction:
             return self._call(self._uncached, args)
         return self._miss(args)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copied or pickled with its object, it is the copy's method; it shares the files, and reads them anew."""
+        settings: dict[str, Any] = {
+            "root": self._root,
+            "rank": self._rank,
+            "dynamic": self._dynamic,
+            "decompositions": self._decompositions,
+            "strict": self._strict,
+        }
+        make = functools.partial(CachedFunction, **settings)
+        return make, (self.__wrapped__, self._options, self._compile_uncached)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> CachedFunction:
-        """Of a copied object's method; it shares the files, and reads them anew."""
         function: Any = self.__wrapped__
         if hasattr(function, "__self__"):
             function = types.MethodType(function.__func__, copy.deepcopy(function.__self__, memo))
-        return CachedFunction(
-            function,
-            self._options,
-            self._compile_uncached,
-            root=self._root,
-            rank=self._rank,
-            dynamic=self._dynamic,
-            decompositions=self._decompositions,
-            strict=self._strict,
-        )
+        make, (_, *others) = self.__reduce__()
+        return make(function, *others)
 
     def _arranged(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """The values of all parameters in order. Raises TypeError as calling the function would."""
@@ -146,63 +154,65 @@ class CachedFunction:
         self._entries = (entry, *(each for each in self._entries if each is not entry))
 
     def _miss(self, values: tuple[Any, ...]) -> Any:
+        # Nothing is executed while locks are held: it might wait for another process.
         with self._lock:
-            result = self._from_files(values)
-            if result is not MISS:
-                return result
+            entry = None
+            try:
+                entry = self._entry_for(values)
+            except Executed as executed:
+                self._give_up(executed)
+                return executed.result
+            except CacheError as error:
+                reason = error
+            else:
+                self._put_first(entry)
+                reason = CacheError("what it depends on changes while it is called")
+        result = MISS if entry is None else entry.call(values)
+        return self._without_cache(reason, values) if result is MISS else result
+
+    def _entry_for(self, values: tuple[Any, ...]) -> Entry:
+        """The graph that serves a call: one that was read, or is in a file, or is traced. Raises CacheError."""
+        found = next((entry for entry in self._entries if entry.serves(values)), None) or self._read_one(values)
+        if found is None:
             store = self._opened()
             with store.locked():
                 # Another process may have traced meanwhile.
-                result = self._from_files(values)
-                if result is not MISS:
-                    return result
-                try:
-                    entry = self._traced(store, values)
-                except Executed as executed:
-                    self._give_up(executed)
-                    return executed.result
-                except CacheError as error:
-                    return self._without_cache(error, values)
-            result = entry.call(values)
-            if result is MISS:
-                reason = f"a graph is not right for the call it was traced for: {entry.why_not(values)}"
-                self._entries = tuple(each for each in self._entries if each is not entry)
-                return self._without_cache(CacheError(reason), values)
-            return result
+                found = self._read_one(values) or self._traced(store, values)
+        return found
 
-    def _from_files(self, values: tuple[Any, ...]) -> Any:
-        """The call's result by a graph that is in use or in a file that was not read yet, or MISS."""
+    def _read_one(self, values: tuple[Any, ...]) -> Entry | None:
+        """A graph that serves a call, from a file that was not read yet; those before it are kept as well."""
         store = self._opened()
         for path in store.files():
-            if path in self._read:
+            version = store.version(path)
+            if self._read.get(path) == version:
                 continue
-            self._read.add(path)
+            self._read[path] = version
             start = time.perf_counter()
             try:
-                stored = store.read(path)
-                stale = why_stale(stored.manifest)
+                manifest = store.read(path)
+                stale = why_stale(manifest, store.fingerprint)
                 if stale is not None:
                     log.info("%s is passed over: %s", path, stale)
-                    self._damaged.append(path)
+                    self._replaceable.append(path)
                     continue
-                self._add(stored)
+                entry = self._add(manifest, path)
             except CacheError as error:
                 if self._strict:
                     raise
-                warnings.warn(f"airgraph: a cached graph is not used and made anew: {error}", stacklevel=4)
-                self._damaged.append(path)
+                warnings.warn(f"airgraph: a cached graph is not used and made anew: {error}", stacklevel=6)
+                self._replaceable.append(path)
                 continue
             log.info("read %s in %.1f ms", path, (time.perf_counter() - start) * 1e3)
-        for entry in self._entries:
-            result = entry.call(values)
-            if result is not MISS:
-                self._put_first(entry)
-                return result
-        return MISS
+            if entry.serves(values):
+                return entry
+        return None
 
     def _traced(self, store: Store, values: tuple[Any, ...]) -> Entry:
-        if len(self._entries) >= _MOST_GRAPHS:
-            reasons = "; ".join(f"{entry.path.name}: {entry.why_not(values)}" for entry in self._entries)
+        # Graphs of other objects of this class do not count.
+        served = [entry for entry in self._entries if entry.served]
+        if len(served) >= _MOST_GRAPHS:
+            reasons = "; ".join(f"{entry.path.name}: {entry.why_not(values)}" for entry in served)
             raise CacheError(f"{_MOST_GRAPHS} graphs are cached, and none is right for this call ({reasons})")
         for entry in self._entries:
             log.info("%s does not serve a call: %s", entry.path, entry.why_not(values))
@@ -211,28 +221,32 @@ class CachedFunction:
             self.__wrapped__,
             self._bound(values),
             self._options,
-            dynamic=self._dynamic,
+            # As Dynamo does by default: what has varied once is expected to vary.
+            dynamic=bool(served) if self._dynamic is None else self._dynamic,
             decompositions=self._decompositions,
-            fingerprint=store.folder.name if not self._rank else store.folder.parent.name,
+            fingerprint=store.fingerprint,
             versions=versions(),
         )
         try:
-            stored = store.write(manifest, over=self._damaged.pop() if self._damaged else None)
+            path = store.write(manifest, over=self._replaceable.pop() if self._replaceable else None)
+            manifest, self._read[path] = store.read(path), store.version(path)
         except CacheError as error:
             if self._strict:
                 raise
-            warnings.warn(f"airgraph: {self._name} is not kept for the next start: {error}", stacklevel=5)
+            warnings.warn(f"airgraph: {self._name} is not kept for the next start: {error}", stacklevel=6)
             # As it would be read, so that what is used is what the format holds.
-            stored = Stored(Path("(not written)"), Manifest.from_text(manifest.to_text()))
-        else:
-            stored = store.read(stored.path)
-            self._read.add(stored.path)
-        log.info("traced %s in %.1f ms: %s", self._name, (time.perf_counter() - start) * 1e3, stored.path)
-        return self._add(stored)
+            manifest, path = Manifest.from_text(manifest.to_text()), Path("(not written)")
+        log.info("traced %s in %.1f ms: %s", self._name, (time.perf_counter() - start) * 1e3, path)
+        entry = self._add(manifest, path)
+        reason = entry.why_not(values)
+        if reason is not None:
+            self._entries = tuple(each for each in self._entries if each is not entry)
+            raise CacheError(f"its graph is not right for the call that it was traced for: {reason}")
+        return entry
 
-    def _add(self, stored: Stored) -> Entry:
-        entry = Entry(stored.manifest, stored.path, self._roots, self._options)
-        self._put_first(entry)
+    def _add(self, manifest: Manifest, path: Path) -> Entry:
+        entry = Entry(manifest, path, self._roots, self._options)
+        self._entries = (*self._entries, entry)
         return entry
 
     def _opened(self) -> Store:
@@ -255,8 +269,6 @@ class CachedFunction:
 
     def _give_up(self, error: CacheError) -> None:
         """Calls that no cached graph serves are compiled as without a cache."""
-        if self._strict:
-            raise CacheError(f"{self._name} is not cached: {error}") from error
         if self._uncached is None:
             self._uncached = self._compile_uncached(self.__wrapped__)
         reason = str(error)

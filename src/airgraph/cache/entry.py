@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from airgraph.cache.admission import why_not_admitted
-from airgraph.cache.conditions import Condition
 from airgraph.cache.graph_format import graph_from
-from airgraph.cache.manifest import Manifest, State
+from airgraph.cache.manifest import CachedInput, Manifest
 from airgraph.cache.reader import build_reader, build_result
 from airgraph.cache.roots import Roots
-from airgraph.cache.source_path import parse
+from airgraph.cache.source_path import Size, parse
+from airgraph.cache.state import Settled, State
 from airgraph.cache.watch import Watch
 from airgraph.capture.callable import GraphedCallable, NotAdmitted
 from airgraph.capture.ledger import ledger
@@ -28,13 +28,24 @@ from airgraph.runtime.registry import runtime_for
 __all__ = ["MISS", "Entry"]
 
 MISS = object()
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_MOST_REMEMBERED = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Binding:
+    """What was read outside the calls' arguments, made into functions; replaced as a whole, so threads see it whole."""
+
+    changed: Callable[[], bool]
+    read: Callable[..., list[Any] | None]
+    build: Callable[..., Any]
 
 
 class Entry:
     """Serves the calls that its graph is right for.
 
-    1. What the graph takes from the object that a method is bound to is read once, and watched: a call sees by identity
-       whether it is all as it was, and reads it again if not.
+    1. What the graph takes from the object that a method is bound to, from variables closed over and from globals is
+       read once, and watched: a call sees by identity whether it is all as it was, and reads it again if not.
     2. What it takes from the arguments is read at every call, with the conditions that tracing put on them.
     3. Shapes are compared with the capture's at a replay, and with the graph's before a capture.
     """
@@ -43,107 +54,135 @@ class Entry:
         """path: the manifest's file, for messages. Raises CacheError for a manifest that does not fit the function."""
         self.manifest = manifest
         self.path = path
+        self.served = False
         self._roots = roots
         self._device_type = manifest.device.type
-        for source in (*(each.path for each in manifest.inputs), *(each.path for each in manifest.conditions)):
+        every = (*manifest.inputs, *manifest.looked_at)
+        for source in (*(each.path for each in every), *(each.path for each in manifest.conditions)):
             if not source.is_global and source.root not in roots.names():
                 raise CacheError(f"{path}: {source.text}: the function has no parameter {source.root!r}")
-        self._program = self._make_program(options)
-        self._graphed = GraphedCallable(self._program, runtime_for(self._device_type), options)
-        # Built once here, so that a structure that cannot be built is known before a call.
         try:
-            self._build = build_result(manifest, roots.parameters, roots.fixed())
+            # So that a structure that cannot be built is known before a call.
+            build_result(manifest, roots.parameters, roots.fixed())
+            self._program = _program_of(manifest, options)
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError, SyntaxError) as error:
+            raise CacheError(f"{path}: the graph is malformed: {type(error).__name__}: {error}") from error
         except CacheError as error:
             raise CacheError(f"{path}: {error}") from error
-        self._read: Callable[..., list[Any] | None] | None = None
-        self._changed: Callable[[], bool] = lambda: True
-
-    @property
-    def graph_name(self) -> str:
-        return self._program.name
+        self._graphed = GraphedCallable(self._program, runtime_for(self._device_type), options)
+        self._settled = Settled()
+        self._binding: _Binding | None = None
+        self._looked_at_before: set[Any] = set()
 
     def call(self, values: Sequence[Any]) -> Any:
         """The function's result for these values of its parameters, or MISS: then nothing was executed."""
-        if self._changed() and not self._bind(values):
-            return MISS
-        args = self._read(*values)  # type: ignore[misc]
-        if args is None or torch.is_autocast_enabled(self._device_type) is (self.manifest.state.autocast is None):
+        binding = self._binding
+        if binding is None or binding.changed() or not self._settled.unchanged():
+            bound = self._bind(values)
+            if isinstance(bound, str):
+                return MISS
+            binding = bound
+        args = binding.read(*values)
+        if args is None or (self.manifest.looked_at and not self._may_look_at(args)):
             return MISS
         try:
             outputs = self._graphed(args)
         except NotAdmitted:
             return MISS
-        return self._build(outputs, *values)
+        self.served = True
+        return binding.build(outputs, *values)
 
-    def why_not(self, values: Sequence[Any]) -> str:
-        """Why a call with these values was a MISS, in words."""
-        read = self._roots.at(values)
+    def serves(self, values: Sequence[Any]) -> bool:
+        """Whether `call` would serve; nothing is executed."""
+        return self.why_not(values) is None
+
+    def why_not(self, values: Sequence[Any]) -> str | None:
+        """Why a call with these values would be a MISS, in words, or None."""
+        binding = self._bind(values)
+        if isinstance(binding, str):
+            return binding
+        args = binding.read(*values)
+        return "an argument is of another kind, or given twice" if args is None else self._why_not_admitted(args)
+
+    def _may_look_at(self, args: list[Any]) -> bool:
+        """Check tensors and numbers that are no inputs of the graph, and remove them from its arguments."""
+        count = len(self.manifest.inputs)
+        forms = [(arg.shape, arg.stride(), arg.dtype, arg.device) for arg in args[count:] if type(arg) is not int]
+        key = (*forms, *(arg for arg in args if type(arg) is int))
+        if key not in self._looked_at_before:
+            if self._why_not_admitted(args) is not None:
+                return False
+            if len(self._looked_at_before) >= _MOST_REMEMBERED:
+                self._looked_at_before.clear()
+            self._looked_at_before.add(key)
+        del args[count:]
+        return True
+
+    def _why_not_admitted(self, args: Sequence[Any]) -> str | None:
+        every = (*self.manifest.inputs, *self.manifest.looked_at)
+        return why_not_admitted(every, self.manifest.shape_conditions, args)
+
+    def _bind(self, values: Sequence[Any]) -> _Binding | str:
+        """Read what does not come with the call, and check what was taken for granted; a text says what is not so."""
+        read, fixed = self._roots.at(values), self._roots.fixed()
         state = State.now(self._device_type)
         if state != self.manifest.state:
             return f"it was traced under {self.manifest.state}, now {state}"
-        reasons = (condition.broken(read) for condition in self.manifest.conditions)
-        reason = next((reason for reason in reasons if reason is not None), None)
-        if reason is not None:
-            return reason
-        try:
-            args = [read(each.path) for each in self.manifest.inputs]
-        except (LookupError, AttributeError, TypeError) as error:
-            return f"an argument is missing: {error}"
-        return self._program.why_not_admitted(args) or "an argument has another form than conditions say"  # type: ignore[misc]
-
-    def _bind(self, values: Sequence[Any]) -> bool:
-        """Read what does not come from the call's arguments, and check what was taken for granted about it."""
-        self._changed = lambda: True
-        read, fixed = self._roots.at(values), self._roots.fixed()
-        if State.now(self._device_type) != self.manifest.state:
-            return False
-        if any(condition.broken(read) is not None for condition in self.manifest.conditions):
-            return False
-        watch = Watch()
+        for condition in self.manifest.conditions:
+            reason = condition.broken(read)
+            if reason is not None:
+                return reason
+        watch = Watch(self._roots.function_globals)
         for name, cell in self._roots.cells.items():
             if name in fixed:
-                watch.add(parse(f"L[{name!r}].cell_contents"), cell)
+                watch.add(parse(f"L['{name}'].cell_contents"), {name: cell})
         try:
             for condition in self.manifest.conditions:
-                if condition.path.root in fixed and not condition.path.is_global:
-                    watch.add_condition(condition, watch.add(condition.path, fixed[condition.path.root]))
-                    self._watch_other(watch, condition, fixed)
-            taken = [
-                watch.add(each.path, fixed[each.path.root]) if each.path.root in fixed else None
-                for each in self.manifest.inputs
-            ]
-        except (LookupError, AttributeError, TypeError):
-            return False
-        self._build = build_result(self.manifest, self._roots.parameters, fixed)
-        self._read = build_reader(self.manifest, self._roots.parameters, read.locals, taken)
-        self._changed = watch.compile()
-        return True
+                if condition.path.is_global or condition.path.root in fixed:
+                    watch.add_condition(condition, watch.add(condition.path, fixed))
+                other = parse(condition.expected) if condition.kind == "same" else None
+                if other is not None and (other.is_global or other.root in fixed):
+                    watch.add(other, fixed)
+            taken = [_taken(watch, each, fixed) for each in (*self.manifest.inputs, *self.manifest.looked_at)]
+            binding = _Binding(
+                watch.compile(),
+                build_reader(self.manifest, self._roots.parameters, read, taken),
+                build_result(self.manifest, self._roots.parameters, fixed),
+            )
+        except (LookupError, AttributeError, TypeError) as error:
+            return f"something is missing: {error}"
+        self._settled.settle()
+        self._binding = binding
+        return binding
 
-    def _watch_other(self, watch: Watch, condition: Condition, fixed: Mapping[str, Any]) -> None:
-        if condition.kind == "same":
-            other = parse(condition.expected)
-            if other.root in fixed and not other.is_global:
-                watch.add(other, fixed[other.root])
 
-    def _make_program(self, options: Options) -> CaptureProgram:
-        manifest = self.manifest
-        try:
-            gm = graph_from(manifest.graph)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CacheError(f"{self.path}: the graph is malformed: {type(error).__name__}: {error}") from error
-        except CacheError as error:
-            raise CacheError(f"{self.path}: {error}") from error
-        placeholders = gm.graph.find_nodes(op="placeholder")
-        outputs = gm.graph.output_node().args[0]
-        if len(placeholders) != len(manifest.inputs):
-            raise CacheError(f"{self.path}: {len(manifest.inputs)} inputs for a graph of {len(placeholders)}")
-        views = dict(manifest.input_views)
-        if any(i >= len(outputs) or base >= len(placeholders) for i, base in views.items()):  # type: ignore[arg-type]
-            raise CacheError(f"{self.path}: an output is said to be a view of an input that is not there")
+def _taken(watch: Watch, each: CachedInput, fixed: dict[str, Any]) -> Any:
+    """The tensor or number of an input that does not come with the call; of a size its tensor. Raises TypeError."""
+    if each.path.root not in fixed:
+        return None
+    is_size = bool(each.path.steps) and isinstance(each.path.steps[-1], Size)
+    value = watch.add(replace(each.path, steps=each.path.steps[:-1]) if is_size else each.path, fixed)
+    if type(value) not in (_PLAIN if each.is_tensor or is_size else (int,)):
+        raise TypeError(f"{each.path.text} is of type {type(value).__name__}")
+    return value
 
-        def why_not(args: Sequence[Any]) -> str | None:
-            return why_not_admitted(manifest.inputs, manifest.shape_conditions, args)
 
-        plans = tuple(replace(each.plan, varies=each.path.root in self._roots.parameters) for each in manifest.inputs)
-        name = ledger.next_name()
-        return CaptureProgram(name, gm, plans, manifest.device, views, dump_for(name, options.dump_dir), why_not)
+def _program_of(manifest: Manifest, options: Options) -> CaptureProgram:
+    gm = graph_from(manifest.graph)
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    outputs = len(gm.graph.output_node().args[0])  # type: ignore[arg-type]
+    if len(placeholders) != len(manifest.inputs):
+        raise CacheError(f"{len(manifest.inputs)} inputs for a graph of {len(placeholders)}")
+    views = dict(manifest.input_views)
+    if any(not (0 <= i < outputs and 0 <= base < len(placeholders)) for i, base in views.items()):
+        raise CacheError("an output is said to be a view of an input that is not there")
+
+    # Conditions on tensors that are no inputs are checked before, for the same sizes.
+    conditions = () if manifest.looked_at else manifest.shape_conditions
+
+    def why_not(args: Sequence[Any]) -> str | None:
+        return why_not_admitted(manifest.inputs, conditions, args)
+
+    name = ledger.next_name()
+    plans = tuple(each.plan for each in manifest.inputs)
+    return CaptureProgram(name, gm, plans, manifest.device, views, dump_for(name, options.dump_dir), why_not)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import inspect
 import platform
 import sys
 from collections.abc import Callable, Mapping
@@ -38,7 +37,8 @@ def fingerprint(
     """32 hexadecimal digits; a graph made under another fingerprint is never used.
 
     Changes with the versions, the sources of the passes (see `passes.fingerprint`), the options that decide what the
-    graph is, the source of the function and of its class, `dynamic`, and the decompositions.
+    graph is, the source of the function, the name of its class, `dynamic`, and the decompositions. What else was traced
+    is compared file by file when a graph is read, see `staleness`.
     """
     owner = getattr(function, "__self__", None)
     parts = [
@@ -48,7 +48,7 @@ def fingerprint(
         repr(sorted(options.rewriting().items())),
         f"dynamic={dynamic}",
         identity(getattr(function, "__func__", function)),
-        "" if owner is None or inspect.ismodule(owner) else identity(type(owner)),
+        "" if owner is None else f"{type(owner).__module__}.{type(owner).__qualname__}",
         *sorted(f"{operator}: {identity(made)}" for operator, made in (decompositions or {}).items()),
     ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]

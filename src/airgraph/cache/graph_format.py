@@ -7,6 +7,7 @@ A value is what JSON has, or a dict with one key that says what it is: `{"node":
 from __future__ import annotations
 
 import base64
+import keyword
 import math
 import operator
 from collections.abc import Callable, Mapping
@@ -25,8 +26,9 @@ __all__ = ["Unwritable", "graph_from", "graph_to", "value_from", "value_to"]
 # What torch itself registers apart from these reads files, talks to other processes or is made for its own compilers.
 _ALLOWED = {"aten", "prims", "quantized", "mkldnn", "onednn"}
 _TORCHS_OWN = {
-    "c10d", "debug_mode_ops", "debugprims", "export", "inductor", "inductor_prims", "mkl", "mkldnn_prepacked", "onnx",
-    "prim", "profiler", "quantization", "rngprims", "sparse", "static_runtime", "streams", "symm_mem", "higher_order",
+    "c10d", "c10d_functional", "debug_mode_ops", "debugprims", "export", "fsdp", "higher_order", "image", "inductor",
+    "inductor_prims", "mkl", "mkldnn_prepacked", "onnx", "prim", "profiler", "quantization", "rngprims", "sparse",
+    "static_runtime", "streams", "symm_mem", "triton",
 }  # fmt: skip
 _REFUSED = {"aten::from_file", "aten::save", "aten::warn", "aten::_print"}
 _SYMBOLIC: dict[str, Callable[..., Any]] = {
@@ -81,14 +83,14 @@ def graph_from(data: Mapping[str, Any]) -> GraphModule:
     """The graph that `graph_to` wrote. Raises CacheError, naming the node, for anything that it cannot have written."""
     root = torch.nn.Module()
     for name, constant in data["constants"].items():
-        if not isinstance(name, str) or not name.isidentifier():
+        if not _is_name(name):
             raise CacheError(f"constant {name!r} is not a name")
         root.register_buffer(name, _constant_from(constant))
     graph = Graph()
     known: dict[str, Node] = {}
     for row in data["nodes"]:
         name = row.get("name")
-        if not isinstance(name, str) or not name.isidentifier() or name in known:
+        if not _is_name(name) or name in known:
             raise CacheError(f"node {name!r}: expected a new name")
         try:
             node = _node_from(graph, row, known, data["constants"])
@@ -108,11 +110,15 @@ def graph_from(data: Mapping[str, Any]) -> GraphModule:
     return GraphModule(root, graph)
 
 
+def _is_name(name: Any) -> bool:
+    return isinstance(name, str) and name.isidentifier() and name.isascii() and not keyword.iskeyword(name)
+
+
 def value_to(value: Any) -> Any:
     """An argument as plain data."""
-    if value is None or isinstance(value, (bool, str)) or type(value) is int:
+    if value is None or type(value) in (bool, str, int):
         return value
-    if isinstance(value, float):
+    if type(value) is float:
         return value if math.isfinite(value) else {"float": str(value)}
     if isinstance(value, Node):
         return {"node": value.name}
@@ -170,8 +176,15 @@ def _node_from(graph: Graph, row: Mapping[str, Any], known: Mapping[str, Node], 
     if op != "call_function":
         raise CacheError(f"unknown kind {op!r}")
     args = value_from({"tuple": row.get("args", [])}, known)
-    kwargs = {str(key): value_from(value, known) for key, value in row.get("kwargs", {}).items()}
-    return graph.create_node("call_function", _operator_from(str(row.get("target"))), args, kwargs, name=name)
+    target = _operator_from(str(row.get("target")))
+    schema = getattr(target, "_schema", None)
+    names = {argument.name for argument in schema.arguments} if schema is not None else set()
+    for key in row.get("kwargs", {}):
+        # FX writes these into source code.
+        if key not in names:
+            raise CacheError(f"{row.get('target')} has no argument {key!r}")
+    kwargs = {key: value_from(value, known) for key, value in row.get("kwargs", {}).items()}
+    return graph.create_node("call_function", target, args, kwargs, name=name)
 
 
 def _operator_to(target: Any) -> str:
@@ -198,6 +211,8 @@ def _operator_from(name: str) -> Callable[..., Any]:
     known = [schema.overload_name or "default" for schema in torch._C._jit_get_schemas_for_operator(qualified)]
     if overload not in known:
         raise CacheError(f"the operator {name} is not registered; import what registers it before the first call")
+    if not torch._C._dispatch_has_kernel(qualified if overload == "default" else f"{qualified}.{overload}"):
+        raise Unwritable(f"the operator {qualified} is not one of PyTorch's dispatcher")
     packet = getattr(getattr(torch.ops, namespace), operator_name)
     return getattr(packet, overload)
 

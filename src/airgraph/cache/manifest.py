@@ -16,10 +16,11 @@ import torch
 from airgraph.cache.conditions import Condition
 from airgraph.cache.graph_format import value_from, value_to
 from airgraph.cache.source_path import SourcePath, parse
+from airgraph.cache.state import State
 from airgraph.errors import CacheError
 from airgraph.program.inputs import InputPlan, InputRole
 
-__all__ = ["FORMAT", "CachedInput", "Manifest", "State"]
+__all__ = ["FORMAT", "CachedInput", "Manifest"]
 
 FORMAT = 1
 _MAGIC = "airgraph cache"
@@ -58,35 +59,25 @@ class CachedInput:
         plan = InputPlan(index, InputRole(data["role"]), str(data["name"]), bool(data.get("parameter")))
         path = parse(data["path"])
         if "dtype" not in data:
-            return cls(plan, path, symbol=data["symbol"])
+            return cls(plan, path, symbol=_size(data["symbol"]))
         dtype, device = value_from({"dtype": data["dtype"]}, {}), value_from({"device": data["device"]}, {})
-        return cls(plan, path, dtype, device, tuple(data["shape"]), tuple(data["stride"]))
+        shape, stride = tuple(map(_size, data["shape"])), tuple(map(_size, data["stride"]))
+        return cls(plan, path, dtype, device, shape, stride)
 
 
-@dataclass(frozen=True, slots=True)
-class State:
-    """Global settings of PyTorch that a trace depends on. autocast: the dtype, or None if it is off."""
-
-    default_dtype: str
-    autocast: str | None
-    deterministic: bool
-
-    @classmethod
-    def now(cls, device_type: str) -> State:
-        on = torch.is_autocast_enabled(device_type)
-        return cls(
-            str(torch.get_default_dtype()),
-            str(torch.get_autocast_dtype(device_type)) if on else None,
-            torch.are_deterministic_algorithms_enabled(),
-        )
+def _size(size: Any) -> int | str:
+    if type(size) not in (int, str):
+        raise CacheError(f"a size is a number or an expression, got {size!r}")
+    return size
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """function: full name of what was traced. versions: of what traced it. sources: path to SHA-256 of traced code.
+    """function: full name of what was traced. versions: of what traced it. sources: see `traced_code`.
 
-    graph, structure: plain data, see `graph_format` and `structure`. shape_conditions: see `shape_condition`.
-    input_views: for each output that is a view of an input: that input's index.
+    looked_at: tensors and numbers that are no inputs of the graph, but decided what it is. graph, structure: plain
+    data, see `graph_format` and `structure`. shape_conditions: see `shape_condition`. input_views: for each output that
+    is a view of an input: that input's index.
     """
 
     function: str
@@ -96,6 +87,7 @@ class Manifest:
     device: torch.device
     state: State
     inputs: tuple[CachedInput, ...]
+    looked_at: tuple[CachedInput, ...]
     conditions: tuple[Condition, ...]
     shape_conditions: tuple[str, ...]
     input_views: Mapping[int, int]
@@ -114,6 +106,7 @@ class Manifest:
                 "device": str(self.device),
                 "state": asdict(self.state),
                 "inputs": [each.to_data() for each in self.inputs],
+                "looked_at": [each.to_data() for each in self.looked_at],
                 "conditions": [each.to_data() for each in self.conditions],
                 "shape_conditions": list(self.shape_conditions),
                 "input_views": {str(index): base for index, base in self.input_views.items()},
@@ -143,17 +136,18 @@ class Manifest:
                 function=str(data["function"]),
                 fingerprint=str(data["fingerprint"]),
                 versions=dict(data["versions"]),
-                sources=dict(data["sources"]),
+                sources={str(file): str(checksum) for file, checksum in data["sources"].items()},
                 device=value_from({"device": data["device"]}, {}),
-                state=State(**data["state"]),
+                state=State(**{**data["state"], "modes": tuple(data["state"]["modes"])}),
                 inputs=tuple(CachedInput.from_data(i, each) for i, each in enumerate(data["inputs"])),
+                looked_at=tuple(CachedInput.from_data(i, each) for i, each in enumerate(data["looked_at"])),
                 conditions=tuple(Condition.from_data(each) for each in data["conditions"]),
                 shape_conditions=tuple(map(str, data["shape_conditions"])),
                 input_views={int(index): int(base) for index, base in data["input_views"].items()},
                 graph=data["graph"],
                 structure=data["structure"],
             )
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise CacheError(f"a part is missing or malformed: {type(error).__name__}: {error}") from error
 
 

@@ -13,53 +13,70 @@ from typing import Any
 
 import torch
 
-from airgraph.cache.conditions import Condition, form_of_tensor
+from airgraph.cache.code_identity import identity_of
+from airgraph.cache.conditions import Condition
 from airgraph.cache.manifest import CachedInput, Manifest
-from airgraph.cache.source_path import Attribute, Item, Size, SourcePath, parse
+from airgraph.cache.roots import Reader
+from airgraph.cache.source_path import Attribute, Item, Size, SourcePath, Step, TypeOf, parse
 from airgraph.cache.structure import build_expression
 from airgraph.errors import CacheError
+from airgraph.program.inputs import InputRole
 
 __all__ = ["build_reader", "build_result"]
 
 _ARGUMENTS = "arguments"
 _OUTPUTS = "outputs"
+_TENSORS = (torch.Tensor, torch.nn.Parameter)
 _BY_IDENTITY = (bool, type(None), torch.dtype, torch.layout, torch.memory_format)
 
 
 def build_reader(
-    manifest: Manifest, parameters: Sequence[str], roots: Mapping[str, Any], fixed: Sequence[Any]
+    manifest: Manifest, parameters: Sequence[str], read: Reader, taken: Sequence[Any]
 ) -> Callable[..., list[Any] | None]:
     """A function of the call's parameters that returns the graph's arguments, or None where a condition does not hold.
 
-    parameters: names in order; roots: their values at some call, for the classes of conditions. fixed: the graph's
-    arguments, of which those that come from elsewhere than the parameters are taken as they are.
+    After the arguments come the tensors and numbers that were only looked at. parameters: names in order. read: for the
+    classes and functions of conditions, and for what does not come with the call. taken: of inputs that do not come
+    with the call the tensor or number, of a size its tensor.
     """
     tree = _Tree(parameters)
+    every = (*manifest.inputs, *manifest.looked_at)
     for condition in manifest.conditions:
-        if condition.path.root in parameters and not condition.path.is_global:
-            tree.require(condition, roots)
-    for index, each in enumerate(manifest.inputs):
-        if each.path.root in parameters:
+        if tree.comes_with_the_call(condition.path):
+            tree.require(condition, read)
+        elif condition.kind == "same" and tree.comes_with_the_call(parse(condition.expected)):
+            tree.require_same(parse(condition.expected), tree.keep(read(condition.path)))
+    for index, (each, value) in enumerate(zip(every, taken, strict=True)):
+        if tree.comes_with_the_call(each.path):
             tree.take(index, each)
-    return tree.function(list(fixed))
+        elif each.path.steps and isinstance(each.path.steps[-1], Size):
+            tree.put(index, _step(tree.keep(value), each.path.steps[-1]))
+    tensors = [each for each in every if each.is_tensor and tree.comes_with_the_call(each.path)]
+    tree.require_distinct(tensors, frozenset(id(value) for value in taken if isinstance(value, torch.Tensor)))
+    return tree.function(list(taken))
 
 
-def build_result(manifest: Manifest, parameters: Sequence[str], owner: Mapping[str, Any]) -> Callable[..., Any]:
+def build_result(manifest: Manifest, parameters: Sequence[str], fixed: Mapping[str, Any]) -> Callable[..., Any]:
     """A function of the graph's outputs and the call's parameters that returns what the cached function returns.
 
-    owner: the values of roots that are no parameters. Raises CacheError for a structure that cannot be built.
+    fixed: the values of roots that do not come with a call. Raises CacheError for a structure that cannot be built.
     """
     tree = _Tree(parameters)
+    outputs = len(manifest.graph["outputs"]["tuple"])
 
     def output(index: int) -> ast.expr:
+        if not 0 <= index < outputs:
+            raise CacheError(f"the graph has no output {index}")
         return ast.Subscript(_name(_OUTPUTS), ast.Constant(index), ast.Load())
 
     def argument(text: str) -> ast.expr:
         path = parse(text)
-        if path.root in parameters:
+        if tree.comes_with_the_call(path):
             return tree.at(path)
+        if path.is_global or path.root not in fixed:
+            raise CacheError(f"the result holds {text}, which is no argument")
         # Looked up at every call, so that it is what the object holds then.
-        return tree.chain(tree.keep(owner[path.root]), path)
+        return tree.chain(tree.keep(fixed[path.root]), path)
 
     result = build_expression(manifest.structure, output, argument, tree.keep)
     return tree.compiled([_OUTPUTS, *parameters], [*tree.body, ast.Return(result)])
@@ -100,49 +117,72 @@ class _Tree:
             start = _step(start, step)
         return start
 
+    def comes_with_the_call(self, path: SourcePath) -> bool:
+        return not path.is_global and path.root in self.parameters
+
     def take(self, index: int, each: CachedInput) -> None:
         value = self.at(each.path)
-        if each.is_tensor:
-            kinds = self.keep(torch.Tensor), self.keep(torch.nn.Parameter)
-            is_tensor: list[ast.expr] = [ast.Compare(_class_of(value), [ast.Is()], [kind]) for kind in kinds]
-            self._refuse_unless(ast.BoolOp(ast.Or(), is_tensor))
-        else:
-            self._refuse_unless(ast.Compare(_class_of(value), [ast.Is()], [self.keep(int)]))
+        kinds = _TENSORS if each.is_tensor else (int,)
+        is_kind: list[ast.expr] = [ast.Compare(self.type_of(value), [ast.Is()], [self.keep(kind)]) for kind in kinds]
+        self._refuse_unless(ast.BoolOp(ast.Or(), is_kind) if len(is_kind) > 1 else is_kind[0])
+        self.put(index, value)
+
+    def put(self, index: int, value: ast.expr) -> None:
         target = ast.Subscript(_name(_ARGUMENTS), ast.Constant(index), ast.Store())
         self._targets.append(ast.Assign([target], value))
 
-    def require(self, condition: Condition, roots: Mapping[str, Any]) -> None:
+    def type_of(self, value: ast.expr) -> ast.expr:
+        return _call(self.keep(type), value)
+
+    def require_distinct(self, tensors: Sequence[CachedInput], fixed: frozenset[int]) -> None:
+        """Tensors that tracing found to be different objects are so at a call.
+
+        Only copied ones need be compared: of those used in place a replay compares the addresses with the capture's,
+        and what is written shares no memory with what is copied.
+        """
+        copied = [each for each in tensors if each.plan.role is InputRole.USER]
+        static = [each for each in tensors if each.plan.role is InputRole.STATIC]
+        for position, each in enumerate(copied):
+            value = self.at(each.path)
+            self._refuse_unless(ast.Compare(_call(self.keep(id), value), [ast.NotIn()], [self.keep(fixed)]))
+            for other in (*copied[position + 1 :], *static):
+                self._refuse_unless(ast.Compare(value, [ast.IsNot()], [self.at(other.path)]))
+
+    def require_same(self, path: SourcePath, expected: ast.expr) -> None:
+        self._refuse_unless(ast.Compare(self.at(path), [ast.Is()], [expected]))
+
+    def require(self, condition: Condition, read: Reader) -> None:
         """Leaves the function with None where a condition does not hold."""
         value, expected = self.at(condition.path), condition.expected
         match condition.kind:
             case "equals" if isinstance(expected, _BY_IDENTITY):
                 self._refuse_unless(ast.Compare(value, [ast.Is()], [self.keep(expected)]))
             case "equals":
-                self._refuse_unless(ast.Compare(_class_of(value), [ast.Is()], [self.keep(type(expected))]))
+                self._refuse_unless(ast.Compare(self.type_of(value), [ast.Is()], [self.keep(type(expected))]))
                 self._refuse_unless(ast.Compare(value, [ast.Eq()], [self.keep(expected)]))
             case "type":
-                class_ = type(condition.path.read(roots, {}))
-                self._refuse_unless(ast.Compare(_class_of(value), [ast.Is()], [self.keep(class_)]))
+                class_ = type(read(condition.path))
+                self._refuse_unless(ast.Compare(self.type_of(value), [ast.Is()], [self.keep(class_)]))
             case "length":
                 self._refuse_unless(ast.Compare(_call(self.keep(len), value), [ast.Eq()], [self.keep(expected)]))
-            case "keys":
-                self._refuse_unless(ast.Compare(_call(self.keep(list), value), [ast.Eq()], [self.keep(expected)]))
             case "has":
                 self._refuse_unless(_call(self.keep(hasattr), value, self.keep(expected)))
             case "lacks":
                 self._refuse_unless(ast.UnaryOp(ast.Not(), _call(self.keep(hasattr), value, self.keep(expected))))
-            case "inherits":
-                own = _call(self.keep(getattr), value, self.keep("__dict__"), self.keep(()))
-                self._refuse_unless(ast.Compare(self.keep(expected), [ast.NotIn()], [own]))
+            case "member":
+                self._refuse_unless(ast.Compare(value, [ast.Is()], [self.keep(read(condition.path))]))
             case "named":
-                self._refuse_unless(ast.Compare(value, [ast.Is()], [self.keep(condition.path.read(roots, {}))]))
+                # The same object, or one that is made anew for each call, such as a lambda.
+                known = ast.Compare(value, [ast.Is()], [self.keep(read(condition.path))])
+                alike = ast.Compare(_call(self.keep(identity_of), value), [ast.Eq()], [self.keep(expected)])
+                self._refuse_unless(ast.BoolOp(ast.Or(), [known, alike]))
             case "same":
                 other = parse(expected)
-                if other.root in self.parameters and not other.is_global:
-                    self._refuse_unless(ast.Compare(value, [ast.Is()], [self.at(other)]))
-            case "tensor":
-                form = _call(self.keep(form_of_tensor), value, self.keep(expected[2]))
-                self._refuse_unless(ast.Compare(form, [ast.Eq()], [self.keep(expected)]))
+                is_argument = self.comes_with_the_call(other)
+                self.require_same(condition.path, self.at(other) if is_argument else self.keep(read(other)))
+            case _:
+                broken = _call(self.keep(condition.broken), _call(self.keep(_reading), value))
+                self._refuse_unless(ast.Compare(broken, [ast.Is()], [self.keep(None)]))
 
     def function(self, fixed: list[Any]) -> Callable[..., list[Any] | None]:
         copy = _call(self.keep(fixed.copy))
@@ -175,7 +215,9 @@ class _Tree:
         self.body.append(ast.If(ast.UnaryOp(ast.Not(), test), [ast.Return(ast.Constant(None))], []))
 
 
-def _step(owner: ast.expr, step: Attribute | Item | Size) -> ast.expr:
+def _step(owner: ast.expr, step: Step) -> ast.expr:
+    if isinstance(step, TypeOf):
+        return ast.Attribute(owner, "__class__", ast.Load())
     if isinstance(step, Attribute):
         return ast.Attribute(owner, step.name, ast.Load())
     if isinstance(step, Item):
@@ -184,8 +226,8 @@ def _step(owner: ast.expr, step: Attribute | Item | Size) -> ast.expr:
     return sizes if step.dim is None else ast.Subscript(sizes, ast.Constant(step.dim), ast.Load())
 
 
-def _class_of(value: ast.expr) -> ast.expr:
-    return ast.Attribute(value, "__class__", ast.Load())
+def _reading(value: Any) -> Callable[[SourcePath], Any]:
+    return lambda path: value
 
 
 def _call(function: ast.expr, *args: ast.expr) -> ast.expr:

@@ -6,12 +6,14 @@ import contextlib
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import CellType
+from types import CellType, FunctionType, MethodType
 from typing import Any
+
+import torch
 
 from airgraph.cache.source_path import SourcePath
 
-__all__ = ["Roots"]
+__all__ = ["Reader", "Roots", "without_grad_mode"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class Roots:
         inner = getattr(function, "__func__", function)
         names = inner.__code__.co_freevars
         return cls(
-            parameters=tuple(inspect.signature(function).parameters),
+            parameters=tuple(inspect.signature(function, follow_wrapped=False).parameters),
             owner={inner.__code__.co_varnames[0]: function.__self__} if inner is not function else {},
             cells=dict(zip(names, inner.__closure__ or (), strict=True)),
             function_globals=inner.__globals__,
@@ -58,6 +60,19 @@ class Reader:
 
     def __call__(self, path: SourcePath) -> Any:
         return path.read(self.locals, self.function_globals)
+
+
+def without_grad_mode(function: Any) -> Any:
+    """What `torch.no_grad` and its like have decorated, or the function itself; bound as it is."""
+    inner = getattr(function, "__func__", function)
+    factory = dict(zip(inner.__code__.co_freevars, inner.__closure__ or (), strict=True)).get("ctx_factory")
+    modes = (torch.no_grad, torch.enable_grad, torch.inference_mode, torch.set_grad_enabled)
+    wrapped = getattr(inner, "__wrapped__", None)
+    made_by = getattr(factory.cell_contents, "__self__", None) if factory is not None else None
+    if not isinstance(made_by, modes) or not isinstance(wrapped, FunctionType):
+        return function
+    found = wrapped if inner is function else MethodType(wrapped, function.__self__)
+    return without_grad_mode(found)
 
 
 def _is_filled(cell: CellType) -> bool:

@@ -50,13 +50,14 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Abs": abs,
 }
 _MOST_EXPONENT = 16
+_LARGEST = 1 << 64
 
 
 def evaluate(text: str, sizes: Mapping[str, int]) -> Any:
     """The value of an expression. Raises UnsupportedExpression for what it does not know; nothing is executed."""
     try:
         return _value(_parsed(text), sizes, text)
-    except (ZeroDivisionError, TypeError) as error:
+    except (ZeroDivisionError, TypeError, OverflowError, RecursionError) as error:
         raise UnsupportedExpression(f"{text!r} cannot be worked out: {error}") from error
 
 
@@ -65,6 +66,12 @@ def symbols(text: str) -> set[str]:
     nodes = list(ast.walk(_parsed(text)))
     called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
     return {node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in called}
+
+
+def _bounded(value: Any, text: str) -> Any:
+    if abs(value) > _LARGEST:
+        raise UnsupportedExpression(f"{text!r} leads to numbers that no size has")
+    return value
 
 
 def _parsed(text: str) -> ast.expr:
@@ -85,9 +92,9 @@ def _value(node: ast.expr, sizes: Mapping[str, int], text: str) -> Any:
         case ast.UnaryOp(op=ast.Invert() | ast.Not(), operand=inner):
             return not _value(inner, sizes, text)
         case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int(power))) if 0 <= power <= _MOST_EXPONENT:
-            return _value(left, sizes, text) ** power
+            return _bounded(_value(left, sizes, text), text) ** power
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            return _BINARY[type(op)](_value(left, sizes, text), _value(right, sizes, text))
+            return _bounded(_BINARY[type(op)](_value(left, sizes, text), _value(right, sizes, text)), text)
         case ast.Compare(left=left, ops=ops, comparators=rights) if all(type(op) in _COMPARISONS for op in ops):
             values = [_value(each, sizes, text) for each in (left, *rights)]
             return all(_COMPARISONS[type(op)](a, b) for op, a, b in zip(ops, values, values[1:], strict=False))

@@ -1,95 +1,47 @@
 """What a traced function changes in Python objects: nothing may remain, for a cached graph changes nothing but tensors.
 
-Method: Dynamo names the objects that its code will change after the graph. Their state is noted before that code runs
-and compared after it, so that what is set and set back, such as a flag during a call, is no obstacle.
+Dynamo collects the changes while it traces and would make them after the graph; while a graph is traced for the cache
+it makes none. A value that is written but is there already, such as a flag that was set and set back, is no change as
+long as it is there: this becomes a condition.
 """
 
 from __future__ import annotations
 
-import ast
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
-import torch
-
+from airgraph.cache.conditions import CONSTANTS, Condition, Read
 from airgraph.cache.graph_format import Unwritable
-from airgraph.cache.source_path import SourcePath, parse
+from airgraph.cache.source_path import name_of_source, resolve
 
-__all__ = ["SideEffects"]
-
-_MARK = "certain side effects happened"
+__all__ = ["conditions_of_effects"]
 
 
-class SideEffects:
-    """`named` around tracing, `note` before the traced code changes anything, `check` after it."""
+def conditions_of_effects(tx: Any, read: Read) -> list[Condition]:
+    """For each attribute that is written the condition that it holds what is written. Call inside a backend.
 
-    def __init__(self, read: Callable[[SourcePath], Any]) -> None:
-        self._read = read
-        self._names: list[str] = []
-        self._noted: list[tuple[str, Any, Any]] = []
+    tx: Dynamo's current translator. Raises Unwritable for any other change.
+    """
+    from torch._dynamo.variables import ConstantVariable
+    from torch._dynamo.variables.base import AttributeMutationExisting, AttributeMutationNew, ValueMutationNew
 
-    @contextmanager
-    def named(self) -> Iterator[None]:
-        """Hears from Dynamo which objects change."""
-        if not hasattr(torch._dynamo.config, "side_effect_replay_policy"):
-            raise Unwritable(f"torch {torch.__version__} cannot tell whether a function has side effects")
-        with warnings.catch_warnings(), torch._dynamo.config.patch(side_effect_replay_policy="warn"):
-            warnings.filterwarnings("always", message=f".*{_MARK}")
-            show = warnings.showwarning
-
-            def listen(message: Any, *args: Any, **kwargs: Any) -> None:
-                if _MARK in str(message):
-                    self._names += ast.literal_eval("[" + str(message).partition("[")[2])
-                else:
-                    show(message, *args, **kwargs)
-
-            warnings.showwarning = listen
-            yield
-
-    def note(self) -> None:
-        """Raises Unwritable where the state of an object cannot be noted; nothing was changed then."""
-        for name in dict.fromkeys(self._names):
-            try:
-                value = self._read(parse(name))
-                self._noted.append((name, value, _state(value)))
-            except (Unwritable, LookupError, AttributeError, TypeError) as error:
-                raise Unwritable(f"the function changes {name}") from error
-
-    def check(self) -> None:
-        """Raises Unwritable if an object is not as it was; it is made so again."""
-        changed = [name for name, value, state in self._noted if not _is_same(_state(value), state)]
-        for _, value, state in self._noted:
-            _restore(value, state)
-        if changed:
-            raise Unwritable(f"the function changes {', '.join(changed)}")
-
-
-def _state(value: Any) -> Any:
-    """A shallow copy of what an object holds."""
-    if type(value) in (list, dict, set):
-        return value.copy()
-    if hasattr(value, "__dict__") and not isinstance(value, type):
-        return dict(vars(value))
-    raise Unwritable(f"an object of type {type(value).__name__}")
-
-
-def _restore(value: Any, state: Any) -> None:
-    if isinstance(value, list):
-        value[:] = state
-        return
-    held = value if isinstance(value, (dict, set)) else vars(value)
-    if not _is_same(held, state):
-        held.clear()
-        held.update(state)
-
-
-def _is_same(a: Any, b: Any) -> bool:
-    if isinstance(a, dict):
-        return list(a) == list(b) and all(_is_same_value(a[key], b[key]) for key in a)
-    return len(a) == len(b) and all(map(_is_same_value, a, b))
-
-
-def _is_same_value(a: Any, b: Any) -> bool:
-    return a is b or (isinstance(a, (bool, int, float, str)) and type(a) is type(b) and a == b)
+    effects = tx.output.side_effects
+    if effects.tensor_hooks or effects.save_for_backward:
+        raise Unwritable("the function registers hooks on tensors or saves them for backward")
+    made = []
+    for variable in effects._get_modified_vars():
+        mutation = getattr(variable, "mutation_type", None)
+        if isinstance(mutation, (AttributeMutationNew, ValueMutationNew)):
+            # Of an object that the function itself has made, and that is in the result or gone.
+            continue
+        source = getattr(variable, "source", None)
+        name = name_of_source(source) if source is not None else f"a {variable.python_type_name()}"
+        if source is None or not isinstance(mutation, AttributeMutationExisting):
+            raise Unwritable(f"the function changes {name}")
+        for attribute, value in effects.store_attr_mutations.get(variable, {}).items():
+            if type(value) is not ConstantVariable or type(value.value) not in CONSTANTS:
+                raise Unwritable(f"the function changes {name}.{attribute}")
+            condition = Condition("equals", resolve(f"{name}.{attribute}", read), value.value)
+            if condition.broken(read) is not None:
+                raise Unwritable(f"the function changes {name}.{attribute}")
+            made.append(condition)
+    return made

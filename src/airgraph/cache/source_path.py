@@ -5,15 +5,31 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from airgraph.errors import CacheError
 
-__all__ = ["Attribute", "Item", "Size", "SourcePath", "UnsupportedPath", "is_made_by_dynamo", "parse", "resolve"]
+__all__ = [
+    "Attribute",
+    "Item",
+    "Size",
+    "SourcePath",
+    "Step",
+    "TypeOf",
+    "UnsupportedPath",
+    "global_root",
+    "is_made_by_dynamo",
+    "name_of_source",
+    "parse",
+    "resolve",
+]
 
 _IMPORT_PREFIX = "__import_"
+# These lead from data to all that is loaded. What is read through others is compared, and never called.
+_HIDDEN = {f"__{name}__" for name in ("builtins", "globals", "import", "loader", "spec", "subclasses")}
 
 
 class UnsupportedPath(CacheError):
@@ -22,22 +38,22 @@ class UnsupportedPath(CacheError):
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """`.name`."""
+    """`.name`; of a module only what it has, for asking it for more may import something."""
 
     name: str
 
     def read(self, owner: Any) -> Any:
-        return getattr(owner, self.name)
+        return vars(owner)[self.name] if isinstance(owner, types.ModuleType) else getattr(owner, self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """`[key]`."""
+    """`[key]`; of a dict the entry, whatever its class makes of it."""
 
     key: int | str
 
     def read(self, owner: Any) -> Any:
-        return owner[self.key]
+        return dict.__getitem__(owner, self.key) if isinstance(owner, dict) else owner[self.key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +68,15 @@ class Size:
         return sizes if self.dim is None else sizes[self.dim]
 
 
-Step = Attribute | Item | Size
+@dataclass(frozen=True, slots=True)
+class TypeOf:
+    """`type(...)` around what comes before."""
+
+    def read(self, owner: Any) -> Any:
+        return type(owner)
+
+
+Step = Attribute | Item | Size | TypeOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +90,7 @@ class SourcePath:
 
     def read(self, arguments: Mapping[str, Any], function_globals: Mapping[str, Any]) -> Any:
         """The value there. Raises LookupError, AttributeError or TypeError where nothing is."""
-        value = _global(self.root, function_globals) if self.is_global else arguments[self.root]
+        value = global_root(self.root, function_globals)[1] if self.is_global else arguments[self.root]
         for step in self.steps:
             value = step.read(value)
         return value
@@ -76,28 +100,41 @@ _ROOT = re.compile(r"""(?P<scope>[LG])\[(?:'(?P<single>[^'"\\]+)'|"(?P<double>[^
 _STEP = re.compile(
     r"""\.(?P<sizes>size|stride)\(\)\[(?P<dim>\d+)\]
     |\.(?P<offset>storage_offset)\(\)
-    |\.__dict__\['(?P<own>[^'\\]+)'\]
     |\.(?P<name>[^\W\d]\w*)(?!\w|\()
     |\[(?P<index>-?\d+)\]
     |\['(?P<single>[^'\\]*)'\]
     |\["(?P<double>[^"\\]*)"\]""",
     re.VERBOSE,
 )
+# dict() around a class's namespace makes an ordinary dict of it, in which the same is found.
+_AROUND = ("type(", "dict(")
 
 
 def parse(text: str) -> SourcePath:
-    """A path of names, constant keys and sizes. Raises UnsupportedPath for anything else; nothing is executed."""
-    root = _ROOT.match(text)
+    """A path of names, constant keys, sizes and types. Raises UnsupportedPath for anything else; nothing is run."""
+    around: list[str] = []
+    start = 0
+    while (opened := next((each for each in _AROUND if text.startswith(each, start)), None)) is not None:
+        around.append(opened)
+        start += len(opened)
+    root = _ROOT.match(text, start)
     if root is None:
         raise UnsupportedPath(f"{text!r} is not a path from an argument or a global")
     steps: list[Step] = []
     end = root.end()
     while end < len(text):
+        if text[end] == ")" and around:
+            if around.pop() == "type(":
+                steps.append(TypeOf())
+            end += 1
+            continue
         match = _STEP.match(text, end)
-        if match is None or _is_hidden(match["name"] or match["own"] or ""):
+        if match is None or match["name"] in _HIDDEN:
             raise UnsupportedPath(f"{text!r} is not a path of names and constant keys")
         steps.append(_step(match))
         end = match.end()
+    if around:
+        raise UnsupportedPath(f"{text!r} is not a path: a bracket is open")
     return SourcePath(text, root["scope"] == "G", root["single"] or root["double"], tuple(steps))
 
 
@@ -106,8 +143,8 @@ def _step(match: re.Match[str]) -> Step:
         return Size(match["sizes"], int(match["dim"]))
     if match["offset"]:
         return Size("storage_offset", None)
-    if match["name"] or match["own"]:
-        return Attribute(match["name"] or match["own"])
+    if match["name"]:
+        return Attribute(match["name"])
     if match["index"]:
         return Item(int(match["index"]))
     return Item(match["single"] if match["single"] is not None else match["double"])
@@ -115,6 +152,8 @@ def _step(match: re.Match[str]) -> Step:
 
 def resolve(text: str, read: Callable[[SourcePath], Any]) -> SourcePath:
     """The same of what Dynamo writes where a dict was iterated: by a key's position, which is looked up now."""
+    if "dict.keys(" not in text and "dict.__getitem__(" not in text:
+        return parse(text)
     try:
         tree = _KeysByPosition(read).visit(ast.parse(text, mode="eval"))
     except (SyntaxError, ValueError, RecursionError, LookupError, AttributeError, TypeError) as error:
@@ -159,20 +198,25 @@ def _position_of_key(node: ast.expr, owner: ast.expr) -> int | None:
     return None
 
 
-def is_made_by_dynamo(path: SourcePath) -> bool:
+def is_made_by_dynamo(text: str) -> bool:
     """Whether a path starts at a global that exists only while Dynamo's code does, such as `__builtins_dict___0`."""
-    return path.is_global and path.root.startswith("__") and not path.root.startswith(_IMPORT_PREFIX)
+    return re.match(rf"(?:type\(|dict\()*G\['__(?!{_IMPORT_PREFIX[2:]})", text) is not None
 
 
-def _is_hidden(name: str) -> bool:
-    """Names such as `__class__` lead from data to code."""
-    return name.startswith("__") and name.endswith("__")
+def name_of_source(source: Any) -> str:
+    """The text of one of Dynamo's sources."""
+    # A property since torch 2.12, a method before; drop the call when 2.11 is no longer supported.
+    name = source.name
+    return str(name() if callable(name) else name)
 
 
-def _global(name: str, function_globals: Mapping[str, Any]) -> Any:
-    """A global of the function, or of a module that Dynamo named: `__import_a_dot_b` is `a.b`. Imports nothing."""
+def global_root(name: str, function_globals: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, Any]:
+    """The namespace in which a global is found, and its value.
+
+    It is a global of the function, or of a module that Dynamo named: `__import_a_dot_b` is `a.b`. Imports nothing.
+    """
     if name in function_globals:
-        return function_globals[name]
+        return function_globals, function_globals[name]
     if name.startswith(_IMPORT_PREFIX):
-        return sys.modules[name.removeprefix(_IMPORT_PREFIX).replace("_dot_", ".")]
+        return None, sys.modules[name.removeprefix(_IMPORT_PREFIX).replace("_dot_", ".")]
     raise KeyError(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from filelock import FileLock
 from airgraph.cache.manifest import Manifest
 from airgraph.errors import CacheError
 
-__all__ = ["SUFFIX", "Store", "Stored", "default_folder", "read_manifest"]
+__all__ = ["SUFFIX", "Store", "default_folder", "read_manifest"]
 
 SUFFIX = ".airgraph"
 _VARIABLE = "AIRGRAPH_CACHE_DIR"
@@ -29,40 +30,41 @@ def default_folder() -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """A graph's file and what is in it."""
-
-    path: Path
-    manifest: Manifest
-
-
-@dataclass(frozen=True, slots=True)
 class Store:
     """The graphs of one function under one fingerprint, `graph_0.airgraph` and so on."""
 
     folder: Path
+    fingerprint: str
 
     @classmethod
     def of(cls, root: Path, function: str, fingerprint: str, rank: str) -> Store:
         """root/function/fingerprint[/rank]; nothing is made before something is written."""
         folder = root / re.sub(r"[^A-Za-z0-9_.-]+", "_", function) / fingerprint
-        return cls(folder / rank if rank else folder)
+        return cls(folder / rank if rank else folder, fingerprint)
 
     def files(self) -> list[Path]:
         """The files there, in the order in which they were first written."""
         found = self.folder.glob(f"graph_*{SUFFIX}")
         return sorted(found, key=lambda path: (len(path.name), path.name))
 
-    def read(self, path: Path) -> Stored:
+    def read(self, path: Path) -> Manifest:
         """Raises CacheError, naming the file, where it cannot be read or is damaged."""
-        return Stored(path, read_manifest(path))
+        return read_manifest(path)
 
-    def write(self, manifest: Manifest, *, over: Path | None = None) -> Stored:
+    def version(self, path: Path) -> object:
+        """What differs once another process has written a file anew."""
+        try:
+            state = path.stat()
+        except OSError:
+            return None
+        return state.st_ino, state.st_mtime_ns, state.st_size
+
+    def write(self, manifest: Manifest, *, over: Path | None = None) -> Path:
         """Write a graph's file, at once: nobody ever sees a part of it. over: the file that it replaces.
 
         Raises CacheError where the folder cannot be written.
         """
-        path = over or self.folder / f"graph_{len(self.files())}{SUFFIX}"
+        path = over or self._next()
         # The process's number keeps two writers apart where locks do not work.
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         try:
@@ -74,7 +76,12 @@ class Store:
                 draft.unlink(missing_ok=True)
         except OSError as error:
             raise CacheError(f"cannot write {path}: {error.strerror}. Give another cache_dir.") from error
-        return Stored(path, manifest)
+        return path
+
+    def _next(self) -> Path:
+        taken = {path.name for path in self.files()}
+        names = (f"graph_{number}{SUFFIX}" for number in itertools.count())
+        return self.folder / next(name for name in names if name not in taken)
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import ast
 import dataclasses
 import sys
+import types
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from airgraph.cache.conditions import name_of_type
+from airgraph.cache.conditions import CONSTANTS, name_of_type
 from airgraph.cache.graph_format import Unwritable, value_from, value_to
 from airgraph.errors import CacheError
 
@@ -36,7 +38,7 @@ def structure_of(value: Any, paths: Mapping[int, str]) -> Any:
     """
     if isinstance(value, Leaf):
         return {"output": value.index}
-    if id(value) in paths and not isinstance(value, (bool, int, float, str, type(None))):
+    if id(value) in paths and type(value) not in CONSTANTS:
         return {"argument": paths[id(value)]}
     if type(value) in (tuple, list):
         return {type(value).__name__: [structure_of(item, paths) for item in value]}
@@ -51,16 +53,15 @@ def structure_of(value: Any, paths: Mapping[int, str]) -> Any:
         return _record(value, dict(zip(value._fields, value, strict=True)), paths)
     if isinstance(value, torch.Tensor):
         raise Unwritable("the result holds a tensor that is neither an argument nor computed by the graph")
-    try:
-        return {"constant": value_to(value)}
-    except Unwritable as error:
-        raise Unwritable(f"the result holds an object of type {name_of_type(type(value))}") from error
+    if type(value) not in CONSTANTS:
+        raise Unwritable(f"the result holds an object of type {name_of_type(type(value))}")
+    return {"constant": value_to(value)}
 
 
 def _record(value: Any, held: Mapping[str, Any], paths: Mapping[int, str]) -> Any:
     name = name_of_type(type(value))
     if _record_class(name) is not type(value):
-        raise Unwritable(f"the result is a {name}, which cannot be found by its name")
+        raise Unwritable(f"the result is a {name}, which has code of its own to make it, or is not found by its name")
     return {"record": [name, [[key, structure_of(item, paths)] for key, item in held.items()]]}
 
 
@@ -107,13 +108,32 @@ def _field(name: Any) -> str:
 
 
 def _record_class(name: str) -> type | None:
-    """The dataclass or named tuple of this full name, if it is loaded."""
+    """The dataclass or named tuple of this full name, if it is loaded and making one runs no code of its author's."""
     parts: Sequence[str] = name.split(".")
     for length in range(len(parts) - 1, 0, -1):
         found: Any = sys.modules.get(".".join(parts[:length]))
         for part in parts[length:]:
-            found = getattr(found, part, None)
+            # Not by getattr, for which a module may import something.
+            found = vars(found).get(part) if isinstance(found, (type, types.ModuleType)) else None
         if isinstance(found, type):
-            is_named_tuple = issubclass(found, tuple) and hasattr(found, "_fields")
-            return found if dataclasses.is_dataclass(found) or is_named_tuple else None
+            return found if _is_plain(found) else None
     return None
+
+
+def _is_plain(class_: type) -> bool:
+    if issubclass(class_, tuple) and hasattr(class_, "_fields"):
+        return _is_generated(class_.__new__) and class_.__init__ is object.__init__
+    if not dataclasses.is_dataclass(class_) or not _is_generated(class_.__init__):
+        return False
+    made_by = class_.__new__ in (object.__new__, dict.__new__, OrderedDict.__new__)
+    # transformers' results, dicts of their fields that are not None: making one again gives the same.
+    model_output = getattr(sys.modules.get("transformers.utils.generic"), "ModelOutput", None)
+    after = getattr(class_, "__post_init__", None)
+    is_model_output = model_output is not None and after is getattr(model_output, "__post_init__", None)
+    return made_by and (after is None or is_model_output)
+
+
+def _is_generated(function: Any) -> bool:
+    """Whether dataclasses or collections wrote a function."""
+    code = getattr(function, "__code__", None)
+    return code is not None and code.co_filename.startswith("<")

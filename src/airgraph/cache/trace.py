@@ -7,43 +7,46 @@ show where outputs go in what the function returns.
 from __future__ import annotations
 
 import inspect
+import threading
 import types
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.fx import GraphModule
 
 from airgraph.cache.admission import why_not_admitted
-from airgraph.cache.conditions import Condition, Read, conditions_of, form_of_tensor
+from airgraph.cache.conditions import CONSTANTS, Condition, Read, conditions_of
 from airgraph.cache.graph_format import Unwritable, graph_to
-from airgraph.cache.manifest import CachedInput, Manifest, State
+from airgraph.cache.manifest import CachedInput, Manifest
+from airgraph.cache.returned import returned_objects
 from airgraph.cache.roots import Reader, Roots
 from airgraph.cache.shape_condition import evaluate, symbols
-from airgraph.cache.side_effects import SideEffects
-from airgraph.cache.source_path import resolve
-from airgraph.cache.staleness import checksum_of_file
+from airgraph.cache.side_effects import conditions_of_effects
+from airgraph.cache.source_path import Item, name_of_source, parse, resolve
+from airgraph.cache.state import State
 from airgraph.cache.structure import Leaf, structure_of
+from airgraph.cache.traced_code import checksums
 from airgraph.capture.preparation import prepare
 from airgraph.errors import AirgraphError, CacheError, UnsupportedGraph
 from airgraph.options import Options
 from airgraph.program import lowering
+from airgraph.program.inputs import InputPlan, InputRole
 from airgraph.program.program import CaptureProgram
 from airgraph.program.support import check_capturable
 
 __all__ = ["Executed", "full_name", "trace"]
 
-_TORCH_FOLDER = str(Path(torch.__file__).parent)
-_SIZES = {"size", "stride", "storage_offset"}
+_ONE_AT_A_TIME = threading.RLock()
 
 
 class Executed(CacheError):
-    """There was nothing to trace, and the function was run instead; `result` is what it returned."""
+    """Dynamo passed the function over and ran it instead; `result` is what it returned."""
 
     def __init__(self, result: Any) -> None:
         self.result = result
-        super().__init__("it computes nothing with tensors, or torch.compile is switched off")
+        super().__init__("torch.compile does not trace it")
 
 
 def trace(
@@ -58,12 +61,13 @@ def trace(
 ) -> Manifest:
     """The graph of one call of a function with these arguments, of which nothing is executed.
 
-    Raises CacheError, with the reason, where it cannot be written down, Executed where there is no graph; OptionError
+    Raises CacheError, with the reason, where it cannot be written down, Executed where it was run instead; OptionError
     and PassError as compiling does.
     """
+    if _is_switched_off():
+        raise Unwritable("torch.compile is switched off")
     read = Roots.of(function).at(tuple(arguments.arguments.values()))
-    effects = SideEffects(read)
-    collector = _Collector(options, decompositions, effects)
+    collector = _Collector(options, decompositions, read)
     compiled = torch.compile(
         _fresh(function),
         backend=collector,
@@ -71,57 +75,76 @@ def trace(
         dynamic=dynamic,
         options={"guard_filter_fn": collector.take_guards},
     )
+    # Floats would be handed over as tensors that Dynamo's bytecode makes; objects are not to be changed.
+    settings = torch._dynamo.config.patch(specialize_float=True, replay_side_effects=False)
     try:
-        # Floats would be handed over as tensors that Dynamo's bytecode makes.
-        with torch.no_grad(), torch._dynamo.config.patch(specialize_float=True), effects.named():
+        # Dynamo's settings are those of all threads.
+        with _ONE_AT_A_TIME, torch.no_grad(), settings:
             try:
                 result = compiled(*arguments.args, **arguments.kwargs)
             except Exception as error:
                 # Dynamo raises anything, ours and the function's own included, wrapped or not.
                 reason = f"tracing failed: {type(error).__name__}: {_first_line(error)}"
                 raise collector.failure or Unwritable(reason) from error
-            finally:
-                effects.check()
         if collector.failure is not None:
             raise collector.failure
-        if collector.program is None:
+        if not collector.was_asked:
             raise Executed(result)
+        if collector.program is None:
+            raise Unwritable("it computes nothing with tensors, so there is no graph")
         return _manifest(function, collector, collector.program, result, read, fingerprint, versions)
     finally:
         # Dynamo keeps backends, and this one would keep the model.
         collector.forget()
 
 
+def _is_switched_off() -> bool:
+    from torch._dynamo import config, eval_frame
+
+    stance = getattr(getattr(eval_frame, "_stance", None), "stance", "default")
+    return bool(config.disable) or stance != "default"
+
+
 class _Collector:
     """A backend that keeps what it is given."""
 
-    def __init__(
-        self, options: Options, decompositions: Mapping[Any, Callable[..., Any]] | None, effects: SideEffects
-    ) -> None:
-        self._effects: SideEffects | None = effects
+    def __init__(self, options: Options, decompositions: Mapping[Any, Callable[..., Any]] | None, read: Reader) -> None:
         self._options = options
         self._decompositions = decompositions
+        self._read: Reader | None = read
+        # Whether Dynamo traced at all.
+        self.was_asked = False
         self.guards: list[Any] = []
         self.program: CaptureProgram | None = None
         self.sources: list[lowering.InputSource] = []
         self.shape_env: Any = None
-        self.fake_mode: Any = None
+        self.tracked: list[tuple[str, Any]] = []
+        self.effects: list[Condition] = []
+        self.returned: dict[str, Any] = {}
         self.traced_code: list[types.CodeType] = []
         self.failure: AirgraphError | None = None
 
     def forget(self) -> None:
         """Let go of all that was collected."""
         self.guards.clear()
-        self.sources, self.traced_code = [], []
-        self.program = self.shape_env = self.fake_mode = self._effects = None
+        self.sources, self.traced_code, self.tracked, self.effects, self.returned = [], [], [], [], {}
+        self.program = self.shape_env = self._read = None
 
     def take_guards(self, guards: Sequence[Any]) -> list[bool]:
+        self.was_asked = True
         self.guards += guards
         return [False] * len(guards)
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[Any], **_: Any) -> Callable[..., Any]:
+        from torch._dynamo.symbolic_convert import InstructionTranslator
+
+        self.was_asked = True
         self.sources = lowering.input_sources(gm)
         try:
+            tx, read = InstructionTranslator.current_tx(), self._read
+            assert read is not None
+            self.effects = conditions_of_effects(tx, read)
+            self.returned = returned_objects(tx, read)
             lowering.lower(
                 gm,
                 example_inputs,
@@ -133,24 +156,15 @@ class _Collector:
             self.failure = error
         count = 0 if self.program is None else len(self.program.gm.graph.output_node().args[0])  # type: ignore[arg-type]
         leaves = [Leaf(index) for index in range(count)]
-
-        def answer(*args: Any) -> list[Any]:
-            assert self._effects is not None
-            try:
-                self._effects.note()
-            except CacheError as error:
-                self.failure = error
-                raise
-            return leaves
-
-        return answer
+        return lambda *args: leaves
 
     def _take(self, gm: GraphModule, lowered: GraphModule, inputs: Sequence[Any]) -> Any:
         from torch._functorch._aot_autograd.utils import make_boxed_func
 
         context: Any = torch._guards.TracingContext.get()
-        self.fake_mode = context.fake_mode
         self.shape_env = context.fake_mode.shape_env
+        tracked = getattr(self.shape_env, "tracked_fakes", None) or []
+        self.tracked = [(name_of_source(each.source), each.fake) for each in tracked]
         self.traced_code = list(getattr(context, "traced_code", None) or [])
         if not lowering.hands_through(gm, lowered, marks_outputs=False):
             raise Unwritable(
@@ -178,25 +192,38 @@ def _manifest(
     versions: Mapping[str, str],
 ) -> Manifest:
     inputs = _inputs(program, collected.sources, read)
-    extra = _tensors_looked_at(collected, {each.path.text for each in inputs}, read)
-    shape_conditions = _shape_conditions(collected.shape_env, inputs)
-    values = [_read_input(each, read) for each in inputs]
-    reason = why_not_admitted(inputs, shape_conditions, values)
+    looked_at = _looked_at(collected, {each.path.text for each in inputs}, read)
+    every = (*inputs, *looked_at)
+    shape_conditions = _shape_conditions(collected.shape_env, every)
+    values = [_read_input(each, read) for each in every]
+    state = State.now(program.device.type)
+    if state.foreign_modes:
+        raise Unwritable(f"it was called under {', '.join(state.foreign_modes)}")
+    reason = why_not_admitted(every, shape_conditions, values)
     if reason is not None:
         raise Unwritable(f"its graph is not right for the arguments it was traced with: {reason}")
+    objects = _paths(read.locals, every, values, collected.returned)
+    structure = structure_of(result, objects)
+    # What is returned as it came is not guarded by Dynamo, and stands in the structure as it is now.
+    constants = [
+        Condition("equals", parse(text), value)
+        for text, value in collected.returned.items()
+        if type(value) in CONSTANTS
+    ]
     return Manifest(
         function=full_name(function),
         fingerprint=fingerprint,
         versions=versions,
-        sources=_sources(collected.traced_code),
+        sources=checksums(collected.traced_code),
         device=program.device,
-        state=State.now(program.device.type),
+        state=state,
         inputs=inputs,
-        conditions=(*conditions_of(collected.guards, read), *extra),
+        looked_at=looked_at,
+        conditions=(*conditions_of(collected.guards, read), *collected.effects, *constants),
         shape_conditions=shape_conditions,
         input_views=program.input_views,
         graph=graph_to(program.gm),
-        structure=structure_of(result, _paths(read.locals, inputs, values)),
+        structure=structure,
     )
 
 
@@ -220,20 +247,27 @@ def _fresh(function: Any) -> Any:
 
 
 def _inputs(program: CaptureProgram, sources: Sequence[lowering.InputSource], read: Read) -> tuple[CachedInput, ...]:
-    made = []
-    for plan, node, source in zip(program.inputs, program.gm.graph.find_nodes(op="placeholder"), sources, strict=True):
-        value = node.meta["val"]
-        path = resolve(source.path, read)
-        if path.is_global:
-            raise Unwritable(f"{source.name} is a tensor or number outside the function's arguments")
-        if isinstance(value, torch.Tensor):
-            shape, stride = tuple(map(_size, value.shape)), tuple(map(_size, value.stride()))
-            made.append(CachedInput(plan, path, value.dtype, value.device, shape, stride))
-        elif isinstance(value, (int, torch.SymInt)):
-            made.append(CachedInput(plan, path, symbol=_size(value)))
-        else:
-            raise Unwritable(f"{source.name} is a {type(value).__name__}")
-    return tuple(made)
+    nodes = program.gm.graph.find_nodes(op="placeholder")
+    return tuple(
+        _cached_input(plan, source.path, node.meta["val"], read)
+        for plan, node, source in zip(program.inputs, nodes, sources, strict=True)
+    )
+
+
+def _cached_input(plan: InputPlan, text: str, value: Any, read: Read) -> CachedInput:
+    path = resolve(text, read)
+    if path.is_global:
+        raise Unwritable(f"{plan.source} is a tensor or number outside the function's arguments")
+    for length, step in enumerate(path.steps):
+        owner = read(replace(path, steps=path.steps[:length]))
+        if isinstance(step, Item) and isinstance(owner, dict) and type(owner).__getitem__ is not dict.__getitem__:
+            raise Unwritable(f"{plan.source} is in a {type(owner).__name__}, which looks up its items in its own way")
+    if isinstance(value, torch.Tensor):
+        shape, stride = tuple(map(_size, value.shape)), tuple(map(_size, value.stride()))
+        return CachedInput(plan, path, value.dtype, value.device, shape, stride)
+    if isinstance(value, (int, torch.SymInt)):
+        return CachedInput(plan, path, symbol=_size(value))
+    raise Unwritable(f"{plan.source} is a {type(value).__name__}")
 
 
 def _size(size: Any) -> int | str:
@@ -278,32 +312,25 @@ def _is_finite(bound: Any) -> bool:
     return bool(getattr(bound, "is_Integer", False)) and abs(int(bound)) < 2**62
 
 
-def _tensors_looked_at(collected: _Collector, inputs: set[str], read: Read) -> list[Condition]:
-    """For tensors that were guarded on but are no inputs of the graph: their dtype, device and fixed sizes."""
-    made = []
-    for guard in collected.guards:
-        name = guard.orig_guard.name
-        text = name() if callable(name) else name
-        if guard.guard_type != "TENSOR_MATCH" or text in inputs:
-            continue
-        path = resolve(text, read)
-        tensor = read(path)
-        fake = collected.fake_mode.from_tensor(tensor)
-        fixed = [size if isinstance(size, int) else None for size in fake.shape]
-        made.append(Condition("tensor", path, form_of_tensor(tensor, fixed)))
-    return made
+def _looked_at(collected: _Collector, inputs: set[str], read: Read) -> tuple[CachedInput, ...]:
+    """Tensors and numbers that Dynamo wrapped, but that are no inputs of the graph: their sizes may have decided."""
+    made: dict[str, CachedInput] = {}
+    for text, fake in collected.tracked:
+        # The tensor that an argument is a view of decides nothing; if a value decided, its symbol is in a condition.
+        decides = "._base" not in text and not text.endswith(".item()")
+        if text not in inputs and text not in made and decides:
+            role = InputRole.USER if isinstance(fake, torch.Tensor) else InputRole.SCALAR
+            made[text] = _cached_input(InputPlan(len(made), role, text), text, fake, read)
+    return tuple(made.values())
 
 
-def _paths(roots: Mapping[str, Any], inputs: Sequence[CachedInput], values: Sequence[Any]) -> dict[int, str]:
+def _paths(
+    locals_: Mapping[str, Any], inputs: Sequence[CachedInput], values: Sequence[Any], returned: Mapping[str, Any]
+) -> dict[int, str]:
     """Where objects that a function may return come from, by `id`."""
-    found = {id(value): each.path.text for each, value in zip(inputs, values, strict=True) if each.is_tensor}
-    return {**found, **{id(value): f"L[{name!r}]" for name, value in roots.items()}}
-
-
-def _sources(traced: Sequence[types.CodeType]) -> dict[str, str]:
-    """The files whose code was traced, with a checksum; those of torch stand in the fingerprint by its version."""
-    files = {code.co_filename for code in traced}
-    return {file: checksum_of_file(file) for file in sorted(files) if not file.startswith((_TORCH_FOLDER, "<"))}
+    found = {id(value): text for text, value in returned.items()}
+    found |= {id(value): each.path.text for each, value in zip(inputs, values, strict=True) if each.is_tensor}
+    return {**found, **{id(value): f"L[{name!r}]" for name, value in locals_.items()}}
 
 
 def _first_line(error: BaseException) -> str:

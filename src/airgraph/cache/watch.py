@@ -2,61 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import types
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
+
 from airgraph.cache.conditions import Condition
-from airgraph.cache.source_path import Attribute, Item, Size, SourcePath
+from airgraph.cache.source_path import Attribute, Item, Size, SourcePath, TypeOf, global_root
 from airgraph.runtime.cpu.engine import engine
 
 __all__ = ["Watch"]
 
+_NAMESPACES = ("_parameters", "_buffers", "_modules")
+
 
 class Watch:
-    """Remembers the steps of paths from one object on; `changed()` compares identities, nothing is computed.
+    """Remembers the steps of paths; `changed()` compares identities, nothing is computed.
 
     Not seen: the replacement of an object's whole `__dict__`, what a property or `__getitem__` of one's own computes
     from other state, and values inside tensors.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, function_globals: Mapping[str, Any]) -> None:
+        self._globals = function_globals
         self._items: dict[tuple[int, Any], tuple[Any, Any, Any]] = {}
         self._attributes: dict[tuple[int, str], tuple[Any, str, Any]] = {}
         self._keys: dict[int, tuple[Any, tuple[Any, ...]]] = {}
         self._lengths: dict[int, tuple[Any, int]] = {}
         self._absent: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
+        self._types: dict[int, tuple[Any, type]] = {}
 
-    def add(self, path: SourcePath, root: Any) -> Any:
+    def add(self, path: SourcePath, roots: Mapping[str, Any]) -> Any:
         """Watches all steps of a path and returns the value there. Raises as reading it does."""
-        owner = root
+        if path.is_global:
+            namespace, owner = global_root(path.root, self._globals)
+            if isinstance(namespace, dict):
+                self._items[id(namespace), path.root] = (namespace, path.root, owner)
+        else:
+            owner = roots[path.root]
         for step in path.steps:
             value = step.read(owner)
             if isinstance(step, Attribute):
-                held = getattr(owner, "__dict__", None)
-                if isinstance(held, dict) and held.get(step.name, self) is value:
-                    self._items[id(held), step.name] = (held, step.name, value)
-                else:
-                    self._attributes[id(owner), step.name] = (owner, step.name, value)
+                self._add_attribute(owner, step.name, value)
             elif isinstance(step, Item) and not isinstance(owner, tuple):
                 self._items[id(owner), step.key] = (owner, step.key, value)
+            elif isinstance(step, TypeOf):
+                self._types[id(owner)] = (owner, value)
             elif isinstance(step, Size):
-                # Sizes of a tensor are compared when its graph is captured or replayed.
+                # Read at each call.
                 return value
             owner = value
         return owner
 
+    def _add_attribute(self, owner: Any, name: str, value: Any) -> None:
+        held = getattr(owner, "__dict__", None)
+        if isinstance(held, dict) and held.get(name, self) is value:
+            self._items[id(held), name] = (held, name, value)
+        elif not isinstance(value, types.MappingProxyType) and getattr(owner, name, self) is value:
+            # A class's namespace is a new object at each look, and always shows what is in the class now.
+            self._attributes[id(owner), name] = (owner, name, value)
+
     def add_condition(self, condition: Condition, value: Any) -> None:
         """Watches what a condition on a value says beyond the value's identity."""
-        if condition.kind == "keys" and isinstance(value, dict):
-            self._keys[id(value)] = (value, tuple(value))
+        if condition.kind in ("keys", "length") and isinstance(value, (dict, types.MappingProxyType)):
+            if condition.kind == "keys" or isinstance(value, OrderedDict):
+                self._keys[id(value)] = (value, tuple(value))
+            else:
+                self._lengths[id(value)] = (value, len(value))
         elif condition.kind in ("keys", "length"):
             self._lengths[id(value)] = (value, len(value))
         elif condition.kind in ("lacks", "inherits"):
-            held = getattr(value, "__dict__", None)
-            if isinstance(held, dict) and condition.expected not in held:
-                self._absent[id(held), condition.expected] = (held, condition.expected)
+            held = [getattr(value, "__dict__", None)]
+            if isinstance(value, torch.nn.Module):
+                held += [value.__dict__.get(name) for name in _NAMESPACES]
+            for namespace in held:
+                if isinstance(namespace, dict) and condition.expected not in namespace:
+                    self._absent[id(namespace), condition.expected] = (namespace, condition.expected)
+        elif condition.kind == "type":
+            self._types[id(value)] = (value, type(value))
 
     def compile(self) -> Callable[[], bool]:
         """The function that says whether anything changed."""
-        watched = self._items, self._lengths, self._absent, self._keys, self._attributes
+        watched = self._items, self._lengths, self._absent, self._keys, self._attributes, self._types
         return engine().Watch(*(tuple(each.values()) for each in watched)).changed

@@ -279,6 +279,8 @@ class GraphedCallable:
             return f"input {index} ({plan.source}) has another shape, strides or dtype"
         old, new = graph.device_graph.captured_address(index), args[index].data_ptr()
         message = f"input {index} ({plan.source}, {plan.role.value}) was at {old:#x}, now {new:#x}"
+        # Where another program is to serve these arguments, that they lie elsewhere is no error.
+        self._check_admitted(args)
         if self._options.on_input_move == "error":
             raise InputMoved(f"{message}. Keep the tensor alive and in place, or set on_input_move='recapture'.")
         return message
@@ -303,7 +305,7 @@ class GraphedCallable:
             return list(self._program.gm(*args))
 
     def _check_admitted(self, args: list[Any]) -> None:
-        """Raises NotAdmitted. Not needed at a replay: what is captured compares its arguments' forms itself."""
+        """Raises NotAdmitted. Not needed at a replay, which compares its arguments' forms with the capture's."""
         if self._program.why_not_admitted is not None:
             reason = self._program.why_not_admitted(args)
             if reason is not None:

@@ -42,7 +42,7 @@ def list_graphs(folder: _Folder = None) -> None:
         except CacheError as error:
             table.add_row("?", name, "", "", "", kilobytes, f"[red]{escape(str(error.__cause__ or error))}[/]")
             continue
-        operators = sum(row.get("op") == "call_function" for row in manifest.graph["nodes"])
+        operators = sum(row.get("op") == "call_function" for row in manifest.graph.get("nodes", ()))
         stale = why_stale(manifest)
         state = f"[yellow]{escape(stale)}[/]" if stale else "current"
         cells = (manifest.function, name, str(manifest.device), str(len(manifest.inputs)), str(operators), kilobytes)

@@ -47,14 +47,12 @@ class InputPlan:
     """index: position among the program's arguments. source: the name its user would recognise.
 
     parameter: whether it is an nn.Parameter (`frozen_parameter` skips its address check).
-    varies: whether an input used in place may come in another form at the same address, with nobody else to notice.
     """
 
     index: int
     role: InputRole
     source: str
     parameter: bool = False
-    varies: bool = False
 
 
 def span_nbytes(tensor: torch.Tensor) -> int:

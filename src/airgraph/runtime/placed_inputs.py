@@ -33,6 +33,9 @@ class PlacedInputs:
         addresses = {}
         for plan in program.inputs:
             arg = args[plan.index]
+            if program.why_not_admitted is not None and plan.role is not InputRole.SCALAR:
+                # Nobody else compares strides, or forms at an address that is as it was.
+                launch.add_formed_input(plan.index, arg)
             if plan.index in buffered:
                 continue
             if plan.role is InputRole.USER:
@@ -41,9 +44,7 @@ class PlacedInputs:
                     addresses[plan.index] = arg.data_ptr()
                     continue
                 launch.add_formed_input(plan.index, arg)
-            elif plan.varies and plan.role is not InputRole.SCALAR:
-                launch.add_formed_input(plan.index, arg)
-            if plan.role is InputRole.SCALAR or (plan.parameter and options.frozen_parameter):
+            elif plan.role is InputRole.SCALAR or (plan.parameter and options.frozen_parameter):
                 continue
             addresses[plan.index] = arg.data_ptr()
             launch.add_fixed_input(plan.index, addresses[plan.index])

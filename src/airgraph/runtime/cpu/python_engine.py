@@ -131,11 +131,17 @@ def _fill(outs: list[torch.Tensor | None], result: Any, fresh: list[bool]) -> No
                     slot.copy_(tensor)
 
 
+def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """All but the values; the stride of a single element says nothing."""
+    strides = [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
+    return tuple(tensor.shape), strides, tensor.dtype, tensor.device, tensor.is_conj(), tensor.is_neg()
+
+
 class _Inputs:
     def __init__(self) -> None:
         self._fixed: list[tuple[int, int]] = []
         self._copied: list[tuple[int, torch.Tensor, torch.device]] = []
-        self._formed: list[tuple[int, torch.Tensor]] = []
+        self._formed: list[tuple[int, tuple[Any, ...]]] = []
         self._kept: list[tuple[int, torch.Tensor, int]] = []
         self._written: list[int] = []
         self._apart: list[tuple[int, int]] = []
@@ -157,8 +163,7 @@ class _Inputs:
         self._kept.append((index, theirs, theirs.data_ptr()))
 
     def add_formed_input(self, index: int, like: torch.Tensor) -> None:
-        # Without its memory: an input is not kept alive.
-        self._formed.append((index, torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device="meta")))
+        self._formed.append((index, _form(like)))
 
     def check(self, args: list[Any]) -> tuple[str, int] | None:
         for index, address in self._fixed:
@@ -168,8 +173,7 @@ class _Inputs:
             if theirs.data_ptr() != address:
                 return "moved", index
         for index, form in self._formed:
-            given = args[index]
-            if given.shape != form.shape or given.dtype != form.dtype or given.stride() != form.stride():
+            if _form(args[index]) != form:
                 return "mismatched", index
         for index, buffer, device in self._copied:
             given = args[index]
@@ -262,7 +266,7 @@ class Watch:
     """See `csrc/watch.h`."""
 
     def __init__(self, *watched: tuple[tuple[Any, ...], ...]) -> None:
-        self._items, self._lengths, self._absent, self._keys, self._attributes = watched
+        self._items, self._lengths, self._absent, self._keys, self._attributes, self._types = watched
 
     def changed(self) -> bool:
         try:
@@ -272,6 +276,7 @@ class Watch:
                 or any(name in container for container, name in self._absent)
                 or any(tuple(container) != expected for container, expected in self._keys)
                 or any(getattr(owner, name) is not value for owner, name, value in self._attributes)
+                or any(type(owner) is not expected for owner, expected in self._types)
             )
         except (LookupError, AttributeError, TypeError):
             return True

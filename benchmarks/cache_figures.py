@@ -1,0 +1,41 @@
+"""Writes the figures of docs/cache.md from the newest JSON of cache.py and replay.py.
+
+python benchmarks/cache_figures.py
+"""
+
+from __future__ import annotations
+
+from figures import DOCS, block, newest_record, write
+
+PAGE = DOCS / "cache.md"
+
+
+def render() -> str:
+    """The block of figures, with its markers."""
+    _, record = newest_record("cache")
+    _, replay = newest_record("replay")
+    calls = replay["workloads"]["1"]
+    rows = []
+    for result in record["workloads"].values():
+        seconds = {way: row["median_s"] for way, row in result["starts"].items()}
+        cached, inductor = seconds["airgraph, cache filled"], seconds["Inductor, caches filled"]
+        rows.append(
+            (
+                f"{result['description']}: first result after a start",
+                f"{cached:.2f} s from the cache ({result['file_nbytes'] / 1e3:.0f} kB); traced by torch.compile "
+                f"{seconds['airgraph']:.2f} s; Inductor with its caches filled {inductor:.2f} s",
+            )
+        )
+    rows += [
+        (
+            f"{result['description']}: a call",
+            f"{result['contenders']['airgraph, cached']['median_us']:.1f} µs; through torch.compile "
+            f"{result['contenders']['airgraph']['median_us']:.1f} µs",
+        )
+        for result in calls.values()
+    ]
+    return block("cache", rows)
+
+
+if __name__ == "__main__":
+    write(PAGE, "cache", render())

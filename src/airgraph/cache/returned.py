@@ -1,0 +1,36 @@
+"""Which objects that exist already a traced function returns, and by which path Dynamo found them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airgraph.cache.code_identity import CODE
+from airgraph.cache.conditions import CONSTANTS, Read
+from airgraph.cache.graph_format import Unwritable
+from airgraph.cache.source_path import name_of_source, resolve
+
+__all__ = ["returned_objects"]
+
+
+def returned_objects(tx: Any, read: Read) -> dict[str, Any]:
+    """Path to value, for the constants, containers and other objects in the result. Call inside a backend.
+
+    tx: Dynamo's current translator, whose stack holds the result. Raises Unwritable for an object without a path.
+    """
+    from torch._dynamo.variables.base import AttributeMutationNew, ValueMutationNew, VariableTracker
+
+    found: dict[str, Any] = {}
+
+    def visit(variable: Any) -> None:
+        source = getattr(variable, "source", None)
+        is_new = isinstance(getattr(variable, "mutation_type", None), (AttributeMutationNew, ValueMutationNew))
+        if source is None or is_new or variable.is_tensor() or issubclass(variable.python_type(), CODE):
+            return
+        path = resolve(name_of_source(source), read)
+        value = read(path)
+        if path.is_global and type(value) not in CONSTANTS:
+            raise Unwritable(f"the result holds {path.text}, which is outside the function's arguments")
+        found[path.text] = value
+
+    VariableTracker.visit(visit, list(tx.stack))
+    return found
