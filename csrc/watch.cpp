@@ -51,7 +51,8 @@ bool has_keys(const py::object& owner, const py::object& expected) {
 }  // namespace
 
 Watch::Watch(const py::tuple& items, const py::tuple& lengths, const py::tuple& absent, const py::tuple& keys,
-             const py::tuple& attributes, const py::tuple& types) {
+             const py::tuple& attributes, const py::tuple& types,
+             const py::tuple& class_items) {
   for (const auto& each : items) {
     const auto [owner, key, value] = each.cast<std::tuple<py::object, py::object, py::object>>();
     if (is_plain_dict(owner)) {
@@ -82,7 +83,15 @@ Watch::Watch(const py::tuple& items, const py::tuple& lengths, const py::tuple& 
   }
   for (const auto& each : attributes) {
     const auto [owner, name, value] = each.cast<std::tuple<py::object, py::object, py::object>>();
-    attributes_.push_back({owner, name, value});
+    if (PyType_Check(owner.ptr())) {
+      class_of(owner).attributes.push_back({name, value});
+    } else {
+      attributes_.push_back({owner, name, value});
+    }
+  }
+  for (const auto& each : class_items) {
+    const auto [owner, name, value] = each.cast<std::tuple<py::object, py::object, py::object>>();
+    class_of(owner).items.push_back({name, value});
   }
   for (const auto& each : types) {
     const auto [owner, expected] = each.cast<std::tuple<py::object, py::object>>();
@@ -97,6 +106,31 @@ Watch::Dict& Watch::dict(const py::object& owner) {
     dicts_.back().owner = owner;
   }
   return dicts_[place->second];
+}
+
+Watch::Class& Watch::class_of(const py::object& owner) {
+  const auto [place, is_new] = class_places_.try_emplace(owner.ptr(), classes_.size());
+  if (is_new) {
+    classes_.emplace_back();
+    classes_.back().owner = owner;
+  }
+  return classes_[place->second];
+}
+
+bool Watch::Class::changed() const {
+  for (const auto& item : attributes) {
+    if (!is_same(PyObject_GetAttr(owner.ptr(), item.key.ptr()), item.value)) {
+      return true;
+    }
+  }
+  const auto names = py::reinterpret_steal<py::object>(PyObject_GetAttrString(owner.ptr(), "__dict__"));
+  for (const auto& item : items) {
+    if (!names || !is_same(PyObject_GetItem(names.ptr(), item.key.ptr()), item.value)) {
+      PyErr_Clear();
+      return true;
+    }
+  }
+  return false;
 }
 
 bool Watch::Dict::changed() const {
@@ -130,6 +164,16 @@ bool Watch::changed() {
         return true;
       }
       each.version = version;
+    }
+  }
+  for (auto& each : classes_) {
+    // Zero: it was changed, and nothing was looked up in it since.
+    const auto version = reinterpret_cast<PyTypeObject*>(each.owner.ptr())->tp_version_tag;
+    if (version != each.version || version == 0) {
+      if (each.changed()) {
+        return true;
+      }
+      each.version = reinterpret_cast<PyTypeObject*>(each.owner.ptr())->tp_version_tag;
     }
   }
   for (const auto& item : items_) {
@@ -175,6 +219,15 @@ int Watch::traverse(visitproc visit, void* arg) const {
       Py_VISIT(key.ptr());
     }
   }
+  for (const auto& each : classes_) {
+    Py_VISIT(each.owner.ptr());
+    for (const auto* items : {&each.attributes, &each.items}) {
+      for (const auto& item : *items) {
+        Py_VISIT(item.key.ptr());
+        Py_VISIT(item.value.ptr());
+      }
+    }
+  }
   for (const auto* entries : {&items_, &attributes_}) {
     for (const auto& entry : *entries) {
       Py_VISIT(entry.owner.ptr());
@@ -197,11 +250,13 @@ int Watch::traverse(visitproc visit, void* arg) const {
 void Watch::clear() {
   // Moved out first: what is released may run Python code that comes back here.
   const auto dicts = std::move(dicts_);
+  const auto classes = std::move(classes_);
   const auto items = std::move(items_), attributes = std::move(attributes_);
   const auto lengths = std::move(lengths_);
   const auto keys = std::move(keys_), types = std::move(types_);
   cleared_ = true;
   places_.clear();
+  class_places_.clear();
 }
 
 }  // namespace airgraph

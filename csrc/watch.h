@@ -12,9 +12,10 @@ namespace airgraph {
 class Watch {
  public:
   // items: (container, key, value). lengths: (container, length). absent: (dict, key). keys: (dict, keys in order).
-  // attributes: (object, name, value). types: (object, its class).
+  // attributes: (object, name, value). types: (object, its class). class_items: (class, name, value in its namespace).
   Watch(const pybind11::tuple& items, const pybind11::tuple& lengths, const pybind11::tuple& absent,
-        const pybind11::tuple& keys, const pybind11::tuple& attributes, const pybind11::tuple& types);
+        const pybind11::tuple& keys, const pybind11::tuple& attributes, const pybind11::tuple& types,
+        const pybind11::tuple& class_items);
 
   // Also true where something is missing. Needs the GIL.
   bool changed();
@@ -47,10 +48,22 @@ class Watch {
     bool changed() const;
   };
 
+  // What is watched in one class, and found through it. As long as its version is the same, neither it nor a base of it
+  // has changed.
+  struct Class {
+    pybind11::object owner;
+    unsigned version = 0;
+    std::vector<Item> attributes, items;
+
+    bool changed() const;
+  };
+
   Dict& dict(const pybind11::object& owner);
+  Class& class_of(const pybind11::object& owner);
 
   std::vector<Dict> dicts_;
-  std::unordered_map<PyObject*, size_t> places_;
+  std::vector<Class> classes_;
+  std::unordered_map<PyObject*, size_t> places_, class_places_;
   std::vector<Entry> items_, attributes_;
   std::vector<Sized> lengths_;
   // An object and the tuple of its keys, where it is no plain dict; an object and its class.

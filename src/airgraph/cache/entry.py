@@ -138,8 +138,13 @@ class Entry:
                 watch.add(parse(f"L['{name}'].cell_contents"), {name: cell})
         try:
             for condition in self.manifest.conditions:
-                if condition.path.is_global or condition.path.root in fixed:
-                    watch.add_condition(condition, watch.add(condition.path, fixed))
+                path, to_class = condition.path, condition.path.steps_to_class
+                if path.is_global or path.root in fixed:
+                    watch.add_condition(condition, watch.add(path, fixed))
+                elif to_class is not None:
+                    # The reader compares the class, and the rest is the same for all its objects.
+                    class_ = type(read(replace(path, steps=path.steps[:to_class])))
+                    watch.add_condition(condition, watch.follow(class_, path.steps[to_class + 1 :]))
                 other = parse(condition.expected) if condition.kind == "same" else None
                 if other is not None and (other.is_global or other.root in fixed):
                     watch.add(other, fixed)

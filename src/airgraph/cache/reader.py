@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -91,6 +92,7 @@ class _Tree:
         self.constants: dict[str, Any] = {}
         self._variables: dict[tuple[str, tuple[Any, ...]], str] = {}
         self._targets: list[ast.stmt] = []
+        self._classes: set[SourcePath] = set()
 
     def keep(self, value: Any) -> ast.expr:
         """Refers to an object at hand."""
@@ -153,6 +155,10 @@ class _Tree:
 
     def require(self, condition: Condition, read: Reader) -> None:
         """Leaves the function with None where a condition does not hold."""
+        to_class = condition.path.steps_to_class
+        if to_class is not None:
+            self._require_class(replace(condition.path, steps=condition.path.steps[:to_class]), read)
+            return
         value, expected = self.at(condition.path), condition.expected
         match condition.kind:
             case "equals" if isinstance(expected, _BY_IDENTITY):
@@ -161,14 +167,16 @@ class _Tree:
                 self._refuse_unless(ast.Compare(self.type_of(value), [ast.Is()], [self.keep(type(expected))]))
                 self._refuse_unless(ast.Compare(value, [ast.Eq()], [self.keep(expected)]))
             case "type":
-                class_ = type(read(condition.path))
-                self._refuse_unless(ast.Compare(self.type_of(value), [ast.Is()], [self.keep(class_)]))
+                self._require_class(condition.path, read)
             case "length":
                 self._refuse_unless(ast.Compare(_call(self.keep(len), value), [ast.Eq()], [self.keep(expected)]))
             case "has":
                 self._refuse_unless(_call(self.keep(hasattr), value, self.keep(expected)))
             case "lacks":
                 self._refuse_unless(ast.UnaryOp(ast.Not(), _call(self.keep(hasattr), value, self.keep(expected))))
+            case "inherits":
+                own = ast.Attribute(value, "__dict__", ast.Load())
+                self._refuse_unless(ast.Compare(self.keep(expected), [ast.NotIn()], [own]))
             case "member":
                 self._refuse_unless(ast.Compare(value, [ast.Is()], [self.keep(read(condition.path))]))
             case "named":
@@ -183,6 +191,12 @@ class _Tree:
             case _:
                 broken = _call(self.keep(condition.broken), _call(self.keep(_reading), value))
                 self._refuse_unless(ast.Compare(broken, [ast.Is()], [self.keep(None)]))
+
+    def _require_class(self, path: SourcePath, read: Reader) -> None:
+        if path not in self._classes:
+            self._classes.add(path)
+            class_ = self.keep(type(read(path)))
+            self._refuse_unless(ast.Compare(self.type_of(self.at(path)), [ast.Is()], [class_]))
 
     def function(self, fixed: list[Any]) -> Callable[..., list[Any] | None]:
         copy = _call(self.keep(fixed.copy))

@@ -88,6 +88,12 @@ class SourcePath:
     root: str
     steps: tuple[Step, ...]
 
+    @property
+    def steps_to_class(self) -> int | None:
+        """How many steps lead to the object whose class the next one takes; what follows depends on the class alone."""
+        takes = (i for i, step in enumerate(self.steps) if step in (TypeOf(), Attribute("__class__")))
+        return next(takes, None)
+
     def read(self, arguments: Mapping[str, Any], function_globals: Mapping[str, Any]) -> Any:
         """The value there. Raises LookupError, AttributeError or TypeError where nothing is."""
         value = global_root(self.root, function_globals)[1] if self.is_global else arguments[self.root]

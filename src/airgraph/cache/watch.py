@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import types
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from airgraph.cache.conditions import Condition
-from airgraph.cache.source_path import Attribute, Item, Size, SourcePath, TypeOf, global_root
+from airgraph.cache.source_path import Attribute, Item, Size, SourcePath, Step, TypeOf, global_root
 from airgraph.runtime.cpu.engine import engine
 
 __all__ = ["Watch"]
@@ -33,6 +32,7 @@ class Watch:
         self._lengths: dict[int, tuple[Any, int]] = {}
         self._absent: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
         self._types: dict[int, tuple[Any, type]] = {}
+        self._class_items: dict[tuple[int, str], tuple[type, str, Any]] = {}
 
     def add(self, path: SourcePath, roots: Mapping[str, Any]) -> Any:
         """Watches all steps of a path and returns the value there. Raises as reading it does."""
@@ -42,9 +42,16 @@ class Watch:
                 self._items[id(namespace), path.root] = (namespace, path.root, owner)
         else:
             owner = roots[path.root]
-        for step in path.steps:
+        return self.follow(owner, path.steps)
+
+    def follow(self, owner: Any, steps: Sequence[Step]) -> Any:
+        """The same from an object on."""
+        class_: type | None = None
+        for step in steps:
             value = step.read(owner)
-            if isinstance(step, Attribute):
+            if isinstance(owner, types.MappingProxyType) and class_ is not None and isinstance(step, Item):
+                self._class_items[id(class_), str(step.key)] = (class_, str(step.key), value)
+            elif isinstance(step, Attribute):
                 self._add_attribute(owner, step.name, value)
             elif isinstance(step, Item) and not isinstance(owner, tuple):
                 self._items[id(owner), step.key] = (owner, step.key, value)
@@ -53,6 +60,7 @@ class Watch:
             elif isinstance(step, Size):
                 # Read at each call.
                 return value
+            class_ = owner if isinstance(owner, type) else None
             owner = value
         return owner
 
@@ -66,12 +74,9 @@ class Watch:
 
     def add_condition(self, condition: Condition, value: Any) -> None:
         """Watches what a condition on a value says beyond the value's identity."""
-        if condition.kind in ("keys", "length") and isinstance(value, (dict, types.MappingProxyType)):
-            if condition.kind == "keys" or isinstance(value, OrderedDict):
-                self._keys[id(value)] = (value, tuple(value))
-            else:
-                self._lengths[id(value)] = (value, len(value))
-        elif condition.kind in ("keys", "length"):
+        if condition.kind == "keys":
+            self._keys[id(value)] = (value, tuple(value))
+        elif condition.kind == "length":
             self._lengths[id(value)] = (value, len(value))
         elif condition.kind in ("lacks", "inherits"):
             held = [getattr(value, "__dict__", None)]
@@ -85,5 +90,13 @@ class Watch:
 
     def compile(self) -> Callable[[], bool]:
         """The function that says whether anything changed."""
-        watched = self._items, self._lengths, self._absent, self._keys, self._attributes, self._types
+        watched = (
+            self._items,
+            self._lengths,
+            self._absent,
+            self._keys,
+            self._attributes,
+            self._types,
+            self._class_items,
+        )
         return engine().Watch(*(tuple(each.values()) for each in watched)).changed

@@ -266,7 +266,8 @@ class Watch:
     """See `csrc/watch.h`."""
 
     def __init__(self, *watched: tuple[tuple[Any, ...], ...]) -> None:
-        self._items, self._lengths, self._absent, self._keys, self._attributes, self._types = watched
+        self._items, self._lengths, self._absent, self._keys = watched[:4]
+        self._attributes, self._types, self._class_items = watched[4:]
 
     def changed(self) -> bool:
         try:
@@ -277,6 +278,7 @@ class Watch:
                 or any(tuple(container) != expected for container, expected in self._keys)
                 or any(getattr(owner, name) is not value for owner, name, value in self._attributes)
                 or any(type(owner) is not expected for owner, expected in self._types)
+                or any(vars(class_)[name] is not value for class_, name, value in self._class_items)
             )
         except (LookupError, AttributeError, TypeError):
             return True
