@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,12 @@ def test_a_damaged_file_is_made_anew_with_a_warning(file: Path, tmp_path: Path) 
         (lambda data: data.update(structure={"call": "os.system"}), "no such structure: call"),
         (lambda data: data.update(structure=[]), "expected a structure"),
         (lambda data: data.update(input_views={"0": 99}), "an output is said to be a view"),
+        (lambda data: data.update(input_views={"0": -1}), "an output is said to be a view"),
+        (lambda data: data["inputs"][-1].update(shape=[None]), "a size is a number or an expression, got None"),
+        (lambda data: data["inputs"][0].update(symbol=1.5, dtype=None), "a part is missing|no such value"),
+        (lambda data: data["conditions"].append(["has", "L['x']", 3]), "unexpected 3"),
+        (lambda data: data.update(structure={"output": 7}), "the graph has no output 7"),
+        (lambda data: data.update(structure={"argument": "G['x']"}), "which is no argument"),
         (lambda data: data.update(state={"grad": True}), "a part is missing or malformed"),
     ],
 )
@@ -131,6 +138,28 @@ def test_conditions_that_do_not_hold_make_a_graph_of_its_own(file: Path, tmp_pat
     call(x, cache)
     torch.testing.assert_close(cache, x.sum(0))
     assert [path.name for path in call.files] == ["graph_1.airgraph", "graph_0.airgraph"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data["sources"].update({"/dev/zero": ""}),
+        lambda data: data["sources"].update({"nul\0": ""}),
+        lambda data: data["shape_conditions"].append("((7**16)**16)**16 > 1"),
+        lambda data: data["shape_conditions"].append("unknown > 1"),
+        lambda data: data.update(fingerprint="another"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_passed_over(
+    file: Path, tmp_path: Path, change: Callable[[dict[str, Any]], Any]
+) -> None:
+    rewrite(file, change)
+    x, cache = torch.randn(4, 3), torch.zeros(3)
+    call = airgraph.inference.cache_compile(advance, cache_dir=tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.testing.assert_close(call(x, cache)[0], x * 2)
+    torch.testing.assert_close(cache, x.sum(0))
 
 
 def test_it_can_be_read_by_people(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,6 +26,10 @@ def why_not_admitted(inputs: Sequence[CachedInput], conditions: Sequence[str], a
     # Strides are expressions over all symbols, so they come after.
     for each, arg in zip(inputs, args, strict=True):
         if each.is_tensor:
+            for stride, have in zip(each.stride, arg.stride(), strict=True):
+                # Some have symbols of their own.
+                if isinstance(stride, str) and stride.isidentifier():
+                    sizes.setdefault(stride, have)
             expected = [_known(stride, sizes) for stride in each.stride]
             pairs = zip(arg.shape, arg.stride(), expected, strict=True)
             if any(size > 1 and have != want for size, have, want in pairs):

@@ -3,7 +3,7 @@
 A condition is (kind, path, expected):
 - equals: the value is this constant, of the same type; member: of an enum, by its full name;
 - type: the value's class has this full name; named: a function, class or module of this identity (`code_identity`);
-- length: of a container; keys: a dict's keys, in order; contains, excludes: a set has this element;
+- length: of a container; keys: a dict's keys, in order; elements: of a set, sorted; contains, excludes: one of them;
 - has, lacks: an attribute of this name; inherits: an attribute of this name, but not of the object's own;
 - same: the object at another path is this one.
 """
@@ -29,7 +29,7 @@ Read = Callable[[SourcePath], Any]
 
 CONSTANTS = (bool, int, float, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 _TEXT = ("type", "named", "member", "has", "lacks", "inherits", "same")
-_KINDS = (*_TEXT, "equals", "length", "keys", "contains", "excludes")
+_KINDS = (*_TEXT, "equals", "length", "keys", "elements", "contains", "excludes")
 _CLASS = ".__class__"
 _OF_VALUES = {"CONSTANT_MATCH", "EQUALS_MATCH", "BOOL_MATCH", "NONE_MATCH", "ID_MATCH"}
 _OF_LENGTHS = {"SEQUENCE_LENGTH", "EMPTY_NN_MODULE_HOOKS_DICT"}
@@ -79,6 +79,8 @@ class Condition:
                 return len(value)
             case "keys":
                 return list(value)
+            case "elements":
+                return sorted(value, key=repr)
             case "contains" | "excludes":
                 return self.expected if (self.expected in value) == (self.kind == "contains") else None
             case "has" | "lacks":
@@ -97,7 +99,9 @@ class Condition:
         kind, path, expected = data[0], parse(data[1]), value_from(data[2], {})
         if kind not in _KINDS:
             raise CacheError(f"unknown kind of condition: {kind!r}")
-        if (kind in _TEXT and type(expected) is not str) or (kind == "keys" and type(expected) is not list):
+        if (kind in _TEXT and type(expected) is not str) or (
+            kind in ("keys", "elements") and type(expected) is not list
+        ):
             raise CacheError(f"condition {kind!r} of {path.text}: unexpected {expected!r}")
         return cls(kind, path, expected)
 
@@ -183,6 +187,8 @@ def _of_value(path: SourcePath, value: Any) -> Condition:
         return Condition("member", path, _name_of_member(value))
     if is_code(value):
         return Condition("named", path, identity_of(value))
+    if isinstance(value, (set, frozenset)) and all(type(each) in CONSTANTS for each in value):
+        return Condition("elements", path, sorted(value, key=repr))
     raise Unwritable(f"{path.text} is an object of type {name_of_type(type(value))} that was compared by identity")
 
 

@@ -14,6 +14,7 @@ from airgraph.cache.graph_format import graph_from
 from airgraph.cache.manifest import CachedInput, Manifest
 from airgraph.cache.reader import build_reader, build_result
 from airgraph.cache.roots import Roots
+from airgraph.cache.shape_condition import UnsupportedExpression
 from airgraph.cache.source_path import Size, parse
 from airgraph.cache.state import Settled, State
 from airgraph.cache.watch import Watch
@@ -120,7 +121,10 @@ class Entry:
 
     def _why_not_admitted(self, args: Sequence[Any]) -> str | None:
         every = (*self.manifest.inputs, *self.manifest.looked_at)
-        return why_not_admitted(every, self.manifest.shape_conditions, args)
+        try:
+            return why_not_admitted(every, self.manifest.shape_conditions, args)
+        except UnsupportedExpression as error:
+            return str(error)
 
     def _bind(self, values: Sequence[Any]) -> _Binding | str:
         """Read what does not come with the call, and check what was taken for granted; a text says what is not so."""

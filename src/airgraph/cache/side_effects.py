@@ -7,6 +7,7 @@ long as it is there: this becomes a condition.
 
 from __future__ import annotations
 
+import collections
 from typing import Any
 
 from airgraph.cache.conditions import CONSTANTS, Condition, Read
@@ -37,7 +38,10 @@ def conditions_of_effects(tx: Any, read: Read) -> list[Condition]:
         name = name_of_source(source) if source is not None else f"a {variable.python_type_name()}"
         if source is None or not isinstance(mutation, AttributeMutationExisting):
             raise Unwritable(f"the function changes {name}")
-        for attribute, value in effects.store_attr_mutations.get(variable, {}).items():
+        written = effects.store_attr_mutations.get(variable, {})
+        if not written or issubclass(variable.python_type(), (dict, list, set, collections.deque)):
+            raise Unwritable(f"the function changes {name}")
+        for attribute, value in written.items():
             if type(value) is not ConstantVariable or type(value.value) not in CONSTANTS:
                 raise Unwritable(f"the function changes {name}.{attribute}")
             condition = Condition("equals", resolve(f"{name}.{attribute}", read), value.value)

@@ -285,7 +285,7 @@ def _shape_conditions(shape_env: Any, inputs: Sequence[CachedInput]) -> tuple[st
     """What tracing assumed about symbols, as expressions over those of the inputs."""
     if shape_env is None:
         return ()
-    known = {size for each in inputs for size in (*each.shape, each.symbol) if isinstance(size, str)}
+    known = {size for each in inputs for size in (*each.shape, *each.stride, each.symbol) if isinstance(size, str)}
     names = {name for name in known if name.isidentifier()}
     # Symbols that were found to be equal are one by now, in the sizes of inputs too.
     found = [text for text in (str(shape_env.replace(guard.expr)) for guard in shape_env.guards) if text != "True"]

@@ -74,7 +74,7 @@ class Watch:
 
     def add_condition(self, condition: Condition, value: Any) -> None:
         """Watches what a condition on a value says beyond the value's identity."""
-        if condition.kind == "keys":
+        if condition.kind in ("keys", "elements", "contains", "excludes"):
             self._keys[id(value)] = (value, tuple(value))
         elif condition.kind == "length":
             self._lengths[id(value)] = (value, len(value))
