@@ -165,9 +165,7 @@ print(call(torch.ones(1)).item(), len(list(__import__("pathlib").Path(os.environ
     assert typed(session.replace("x * 2", "x * 3"), tmp_path) == ["3.0", "1"]
 
 
-@pytest.mark.parametrize(
-    ("helper", "factor"), [("return x * 3", 3.0), ("return x * 2  # edited", 2.0), ("return x * 2", 2.0)]
-)
+@pytest.mark.parametrize(("helper", "factor"), [("return x * 3", 3.0), ("return x * 2", 2.0)])
 def test_edited_code_is_traced_anew(tmp_path: Path, helper: str, factor: float) -> None:
     """Code that the function calls, in another file, counts as its own does."""
     program, other = tmp_path / "program.py", tmp_path / "helper.py"

@@ -50,7 +50,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Abs": abs,
 }
 _MOST_EXPONENT = 16
-_LARGEST = 1 << 64
+_LARGEST = 1 << 4096
 
 
 def evaluate(text: str, sizes: Mapping[str, int]) -> Any:

@@ -315,10 +315,13 @@ def _is_finite(bound: Any) -> bool:
 def _looked_at(collected: _Collector, inputs: set[str], read: Read) -> tuple[CachedInput, ...]:
     """Tensors and numbers that Dynamo wrapped, but that are no inputs of the graph: their sizes may have decided."""
     made: dict[str, CachedInput] = {}
+    in_guards = {str(symbol) for guard in collected.shape_env.guards for symbol in guard.expr.free_symbols}
     for text, fake in collected.tracked:
-        # The tensor that an argument is a view of decides nothing; if a value decided, its symbol is in a condition.
-        decides = "._base" not in text and not text.endswith(".item()")
-        if text not in inputs and text not in made and decides:
+        if text.endswith(".item()"):
+            if isinstance(_size(fake), int) or str(fake.node._expr) in in_guards:
+                raise Unwritable(f"it depends on the value {text}")
+        # The tensor that an argument is a view of decides nothing.
+        elif text not in inputs and text not in made and "._base" not in text:
             role = InputRole.USER if isinstance(fake, torch.Tensor) else InputRole.SCALAR
             made[text] = _cached_input(InputPlan(len(made), role, text), text, fake, read)
     return tuple(made.values())
