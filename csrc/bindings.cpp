@@ -292,7 +292,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
   py::class_<Watch>(m, "Watch", py::custom_type_setup(&collect_watches))
       .def(py::init<const py::tuple&, const py::tuple&, const py::tuple&, const py::tuple&, const py::tuple&,
-                    const py::tuple&, const py::tuple&>())
+                    const py::tuple&, const py::tuple&, const py::tuple&>())
       .def("changed", &Watch::changed);
 
   m.def("unallocated", [](const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,

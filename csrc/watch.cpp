@@ -52,7 +52,7 @@ bool has_keys(const py::object& owner, const py::object& expected) {
 
 Watch::Watch(const py::tuple& items, const py::tuple& lengths, const py::tuple& absent, const py::tuple& keys,
              const py::tuple& attributes, const py::tuple& types,
-             const py::tuple& class_items) {
+             const py::tuple& class_items, const py::tuple& class_absent) {
   for (const auto& each : items) {
     const auto [owner, key, value] = each.cast<std::tuple<py::object, py::object, py::object>>();
     if (is_plain_dict(owner)) {
@@ -93,6 +93,10 @@ Watch::Watch(const py::tuple& items, const py::tuple& lengths, const py::tuple& 
     const auto [owner, name, value] = each.cast<std::tuple<py::object, py::object, py::object>>();
     class_of(owner).items.push_back({name, value});
   }
+  for (const auto& each : class_absent) {
+    const auto [owner, name] = each.cast<std::tuple<py::object, py::object>>();
+    class_of(owner).absent.push_back(name);
+  }
   for (const auto& each : types) {
     const auto [owner, expected] = each.cast<std::tuple<py::object, py::object>>();
     types_.push_back({owner, expected});
@@ -120,6 +124,11 @@ Watch::Class& Watch::class_of(const py::object& owner) {
 bool Watch::Class::changed() const {
   for (const auto& item : attributes) {
     if (!is_same(PyObject_GetAttr(owner.ptr(), item.key.ptr()), item.value)) {
+      return true;
+    }
+  }
+  for (const auto& name : absent) {
+    if (PyObject_HasAttr(owner.ptr(), name.ptr()) != 0) {
       return true;
     }
   }
@@ -226,6 +235,9 @@ int Watch::traverse(visitproc visit, void* arg) const {
         Py_VISIT(item.key.ptr());
         Py_VISIT(item.value.ptr());
       }
+    }
+    for (const auto& name : each.absent) {
+      Py_VISIT(name.ptr());
     }
   }
   for (const auto* entries : {&items_, &attributes_}) {

@@ -13,9 +13,10 @@ class Watch {
  public:
   // items: (container, key, value). lengths: (container, length). absent: (dict, key). keys: (dict, keys in order).
   // attributes: (object, name, value). types: (object, its class). class_items: (class, name, value in its namespace).
+  // class_absent: (class, name).
   Watch(const pybind11::tuple& items, const pybind11::tuple& lengths, const pybind11::tuple& absent,
         const pybind11::tuple& keys, const pybind11::tuple& attributes, const pybind11::tuple& types,
-        const pybind11::tuple& class_items);
+        const pybind11::tuple& class_items, const pybind11::tuple& class_absent);
 
   // Also true where something is missing. Needs the GIL.
   bool changed();
@@ -54,6 +55,7 @@ class Watch {
     pybind11::object owner;
     unsigned version = 0;
     std::vector<Item> attributes, items;
+    std::vector<pybind11::object> absent;
 
     bool changed() const;
   };

@@ -35,7 +35,7 @@ struct FormedInput {
   bool conj = false, neg = false;
 
   bool is_of(const at::Tensor& arg) const {
-    if (arg.sizes() != sizes || arg.scalar_type() != dtype || arg.device() != device || arg.is_conj() != conj ||
+    if (arg.layout() != at::kStrided || arg.sizes() != sizes || arg.scalar_type() != dtype || arg.device() != device || arg.is_conj() != conj ||
         arg.is_neg() != neg) {
       return false;
     }
@@ -64,7 +64,8 @@ class Inputs {
   template <class Arguments>
   std::optional<size_t> moved(const Arguments& at) const {
     for (const auto& input : fixed_) {
-      if (at(input.index).const_data_ptr() != input.address) {
+      const at::Tensor& arg = at(input.index);
+      if (arg.layout() != at::kStrided || arg.const_data_ptr() != input.address) {
         return input.index;
       }
     }
@@ -87,7 +88,7 @@ class Inputs {
     }
     for (const auto& input : copied_) {
       const at::Tensor& arg = at(input.index);
-      if (arg.sizes() != input.buffer.sizes() || arg.scalar_type() != input.buffer.scalar_type() ||
+      if (arg.layout() != at::kStrided || arg.sizes() != input.buffer.sizes() || arg.scalar_type() != input.buffer.scalar_type() ||
           arg.device() != input.device || (!apart_.empty() && lies_in_written(arg))) {
         return input.index;
       }

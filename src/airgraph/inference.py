@@ -57,7 +57,7 @@ def cache_compile(
         parsed,
         functools.partial(_compile_uncached, parsed, dynamic),
         root=default_folder() if cache_dir is None else Path(cache_dir),
-        rank=on_this_rank(global_rank, tp_rank, pp_rank),
+        rank="" if global_rank is tp_rank is pp_rank is None else on_this_rank(global_rank, tp_rank, pp_rank),
         dynamic=dynamic,
         decompositions=custom_decompositions,
         strict=strict,

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from airgraph.cache.manifest import CachedInput
-from airgraph.cache.shape_condition import evaluate
+from airgraph.cache.shape_condition import UnsupportedExpression, evaluate
 from airgraph.program.inputs import InputRole, span_nbytes
 
 __all__ = ["why_not_admitted"]
@@ -34,9 +34,12 @@ def why_not_admitted(inputs: Sequence[CachedInput], conditions: Sequence[str], a
             pairs = zip(arg.shape, arg.stride(), expected, strict=True)
             if any(size > 1 and have != want for size, have, want in pairs):
                 return f"{each.plan.source}: expected strides {expected}, got {list(arg.stride())}"
-    for text in conditions:
-        if not evaluate(text, sizes):
-            return f"{text} does not hold for {sizes}"
+    try:
+        broken = next((text for text in conditions if not evaluate(text, sizes)), None)
+    except UnsupportedExpression as error:
+        return str(error)
+    if broken is not None:
+        return f"{broken} does not hold for {sizes}"
     return _overlap(inputs, args)
 
 
@@ -47,6 +50,8 @@ def _mismatch(each: CachedInput, arg: Any, sizes: dict[str, int]) -> str | None:
         return _bind(each.symbol, arg, sizes)  # type: ignore[arg-type]
     if not isinstance(arg, _PLAIN) or (type(arg) not in _PLAIN and not isinstance(arg, torch.nn.Buffer)):
         return f"expected a tensor, got {type(arg).__name__}"
+    if arg.layout is not torch.strided:
+        return f"expected a strided tensor, got {arg.layout}"
     if (arg.dtype, arg.device, arg.dim()) != (each.dtype, each.device, len(each.shape)):
         want = f"{each.dtype} of {len(each.shape)} dimensions on {each.device}"
         return f"expected {want}, got {arg.dtype} of {arg.dim()} on {arg.device}"

@@ -11,16 +11,17 @@ A condition is (kind, path, expected):
 from __future__ import annotations
 
 import enum
+import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from airgraph.cache.code_identity import identity_of, is_code
 from airgraph.cache.graph_format import Unwritable, value_from, value_to
 from airgraph.cache.source_path import SourcePath, UnsupportedPath, is_made_by_dynamo, name_of_source, parse, resolve
 from airgraph.errors import CacheError
+from airgraph.program.code_identity import identity_of, is_code
 
 __all__ = ["CONSTANTS", "Condition", "Read", "conditions_of", "name_of_type"]
 
@@ -59,7 +60,7 @@ class Condition:
             found = self._found(value, read)
         except (LookupError, AttributeError, TypeError):
             return f"{self.path.text} is missing"
-        if type(found) is type(self.expected) and found == self.expected:
+        if _is_equal(found, self.expected):
             return None
         if self.kind == "same":
             return f"{self.path.text} is not the same object as {self.expected} any more"
@@ -84,7 +85,7 @@ class Condition:
             case "contains" | "excludes":
                 return self.expected if (self.expected in value) == (self.kind == "contains") else None
             case "has" | "lacks":
-                return self.expected if hasattr(value, self.expected) == (self.kind == "has") else None
+                return self.expected if _has(value, self.expected) == (self.kind == "has") else None
             case "inherits":
                 return self.expected if self.expected not in vars(value) else None
             case "same":
@@ -104,6 +105,17 @@ class Condition:
         ):
             raise CacheError(f"condition {kind!r} of {path.text}: unexpected {expected!r}")
         return cls(kind, path, expected)
+
+
+def _has(value: Any, name: str) -> bool:
+    # A module that is asked for more than it has may import something.
+    return name in vars(value) if isinstance(value, types.ModuleType) else hasattr(value, name)
+
+
+def _is_equal(a: Any, b: Any) -> bool:
+    """0.0 and -0.0 differ, and so do (1,) and (True,)."""
+    by_text = isinstance(a, (float, complex, tuple, list))
+    return type(a) is type(b) and (repr(a) == repr(b) if by_text else bool(a == b))
 
 
 def name_of_type(type_: type) -> str:
@@ -156,11 +168,15 @@ def _made(guard: Any, path: SourcePath, value: Any) -> list[Condition]:
         return _of_keys(path, value, details.get("key"), kind)
     if kind in _OF_CODE and is_code(value):
         return [Condition("named", path, identity_of(value))]
+    if kind == "TYPE_MATCH" and isinstance(value, torch.nn.Module):
+        # Dynamo takes it that a class's forward stays what it is.
+        forward = parse(f"type({path.text}).forward")
+        return [_of_type(path, value), Condition("named", forward, identity_of(type(value).forward))]
     if kind == "TYPE_MATCH":
         return [_of_type(path, value)]
     if kind == "HASATTR":
         name = details["attr"]
-        return [Condition("has" if hasattr(value, name) else "lacks", path, name)]
+        return [Condition("has" if _has(value, name) else "lacks", path, name)]
     if kind == "NOT_PRESENT_IN_GENERIC_DICT":
         return [Condition("inherits", path, details["attr"])]
     if kind in ("SET_CONTAINS", "SET_NOT_CONTAINS") and type(details["key"]) in CONSTANTS:

@@ -254,7 +254,7 @@ class CachedFunction:
             made_under = fingerprint(
                 self.__wrapped__, self._options, dynamic=self._dynamic, decompositions=self._decompositions
             )
-            self._store = Store.of(self._root, self._name, made_under, self._rank)
+            self._store = Store.of(self._root, self._name, made_under, self._rank or on_this_rank(None, None, None))
         return self._store
 
     def _without_cache(self, error: CacheError, values: tuple[Any, ...]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from airgraph.cache.admission import why_not_admitted
+from airgraph.cache.conditions import Condition
 from airgraph.cache.graph_format import graph_from
 from airgraph.cache.manifest import CachedInput, Manifest
 from airgraph.cache.reader import build_reader, build_result
-from airgraph.cache.roots import Roots
-from airgraph.cache.shape_condition import UnsupportedExpression
+from airgraph.cache.roots import Reader, Roots
 from airgraph.cache.source_path import Size, parse
 from airgraph.cache.state import Settled, State
 from airgraph.cache.watch import Watch
@@ -121,10 +121,7 @@ class Entry:
 
     def _why_not_admitted(self, args: Sequence[Any]) -> str | None:
         every = (*self.manifest.inputs, *self.manifest.looked_at)
-        try:
-            return why_not_admitted(every, self.manifest.shape_conditions, args)
-        except UnsupportedExpression as error:
-            return str(error)
+        return why_not_admitted(every, self.manifest.shape_conditions, args)
 
     def _bind(self, values: Sequence[Any]) -> _Binding | str:
         """Read what does not come with the call, and check what was taken for granted; a text says what is not so."""
@@ -140,11 +137,14 @@ class Entry:
         for name, cell in self._roots.cells.items():
             if name in fixed:
                 watch.add(parse(f"L['{name}'].cell_contents"), {name: cell})
+        # Of what cannot be watched: looked at anew at each call.
+        anew: list[Condition] = []
         try:
             for condition in self.manifest.conditions:
                 path, to_class = condition.path, condition.path.steps_to_class
                 if path.is_global or path.root in fixed:
                     watch.add_condition(condition, watch.add(path, fixed))
+                    anew += [condition] if watch.is_blind else []
                 elif to_class is not None:
                     # The reader compares the class, and the rest is the same for all its objects.
                     class_ = type(read(replace(path, steps=path.steps[:to_class])))
@@ -154,7 +154,7 @@ class Entry:
                     watch.add(other, fixed)
             taken = [_taken(watch, each, fixed) for each in (*self.manifest.inputs, *self.manifest.looked_at)]
             binding = _Binding(
-                watch.compile(),
+                _or_broken(watch.compile(), anew, fixed, self._roots.function_globals),
                 build_reader(self.manifest, self._roots.parameters, read, taken),
                 build_result(self.manifest, self._roots.parameters, fixed),
             )
@@ -171,9 +171,20 @@ def _taken(watch: Watch, each: CachedInput, fixed: dict[str, Any]) -> Any:
         return None
     is_size = bool(each.path.steps) and isinstance(each.path.steps[-1], Size)
     value = watch.add(replace(each.path, steps=each.path.steps[:-1]) if is_size else each.path, fixed)
+    if watch.is_blind:
+        raise TypeError(f"{each.path.text} is another object at each look")
     if type(value) not in (_PLAIN if each.is_tensor or is_size else (int,)):
         raise TypeError(f"{each.path.text} is of type {type(value).__name__}")
     return value
+
+
+def _or_broken(
+    changed: Callable[[], bool], conditions: Sequence[Condition], fixed: dict[str, Any], globals_: Mapping[str, Any]
+) -> Callable[[], bool]:
+    if not conditions:
+        return changed
+    read = Reader(fixed, globals_)
+    return lambda: changed() or any(condition.broken(read) is not None for condition in conditions)
 
 
 def _program_of(manifest: Manifest, options: Options) -> CaptureProgram:

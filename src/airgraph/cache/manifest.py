@@ -138,7 +138,7 @@ class Manifest:
                 versions=dict(data["versions"]),
                 sources={str(file): str(checksum) for file, checksum in data["sources"].items()},
                 device=value_from({"device": data["device"]}, {}),
-                state=State(**{**data["state"], "modes": tuple(data["state"]["modes"])}),
+                state=State.from_data(data["state"]),
                 inputs=tuple(CachedInput.from_data(i, each) for i, each in enumerate(data["inputs"])),
                 looked_at=tuple(CachedInput.from_data(i, each) for i, each in enumerate(data["looked_at"])),
                 conditions=tuple(Condition.from_data(each) for each in data["conditions"]),

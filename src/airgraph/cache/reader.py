@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
-from airgraph.cache.code_identity import identity_of
 from airgraph.cache.conditions import Condition
 from airgraph.cache.manifest import CachedInput, Manifest
 from airgraph.cache.roots import Reader
 from airgraph.cache.source_path import Attribute, Item, Size, SourcePath, Step, TypeOf, parse
 from airgraph.cache.structure import build_expression
 from airgraph.errors import CacheError
+from airgraph.program.code_identity import identity_of
 from airgraph.program.inputs import InputRole
 
 __all__ = ["build_reader", "build_result"]
@@ -163,7 +163,7 @@ class _Tree:
         match condition.kind:
             case "equals" if isinstance(expected, _BY_IDENTITY):
                 self._refuse_unless(ast.Compare(value, [ast.Is()], [self.keep(expected)]))
-            case "equals":
+            case "equals" if type(expected) in (int, str):
                 self._refuse_unless(ast.Compare(self.type_of(value), [ast.Is()], [self.keep(type(expected))]))
                 self._refuse_unless(ast.Compare(value, [ast.Eq()], [self.keep(expected)]))
             case "type":

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from airgraph.cache.code_identity import CODE
 from airgraph.cache.conditions import CONSTANTS, Read
 from airgraph.cache.graph_format import Unwritable
 from airgraph.cache.source_path import name_of_source, resolve
+from airgraph.program.code_identity import CODE
 
 __all__ = ["returned_objects"]
 
@@ -24,7 +24,7 @@ def returned_objects(tx: Any, read: Read) -> dict[str, Any]:
     def visit(variable: Any) -> None:
         source = getattr(variable, "source", None)
         is_new = isinstance(getattr(variable, "mutation_type", None), (AttributeMutationNew, ValueMutationNew))
-        if source is None or is_new or variable.is_tensor() or issubclass(variable.python_type(), CODE):
+        if source is None or is_new or (not variable.is_tensor() and issubclass(variable.python_type(), CODE)):
             return
         path = resolve(name_of_source(source), read)
         value = read(path)
@@ -32,5 +32,5 @@ def returned_objects(tx: Any, read: Read) -> dict[str, Any]:
             raise Unwritable(f"the result holds {path.text}, which is outside the function's arguments")
         found[path.text] = value
 
-    VariableTracker.visit(visit, list(tx.stack))
+    VariableTracker.visit(visit, list(tx.stack), side_effects=tx.output.side_effects)
     return found

@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 _IMPORT_PREFIX = "__import_"
+_MADE_BY_DYNAMO = ("__builtins_dict__", "___unnamed_scope", "__compiled_fn", "__resume_at", "___stack", "__nested")
 # These lead from data to all that is loaded. What is read through others is compared, and never called.
 _HIDDEN = {f"__{name}__" for name in ("builtins", "globals", "import", "loader", "spec", "subclasses")}
 
@@ -206,7 +207,7 @@ def _position_of_key(node: ast.expr, owner: ast.expr) -> int | None:
 
 def is_made_by_dynamo(text: str) -> bool:
     """Whether a path starts at a global that exists only while Dynamo's code does, such as `__builtins_dict___0`."""
-    return re.match(rf"(?:type\(|dict\()*G\['__(?!{_IMPORT_PREFIX[2:]})", text) is not None
+    return re.match(rf"(?:type\(|dict\()*G\['(?:{'|'.join(_MADE_BY_DYNAMO)})", text) is not None
 
 
 def name_of_source(source: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,25 +17,37 @@ _DEVICE_CONTEXT = "torch.utils._device.DeviceContext"
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """autocast: the dtype, or None if it is off. modes: full names of function and dispatch modes and transforms."""
+    """autocast: of each device whether it is on, and its dtype. distributed: rank and number of processes.
+
+    modes: full names of function and dispatch modes and of transforms.
+    """
 
     default_dtype: str
     default_device: str | None
-    autocast: str | None
-    deterministic: bool
+    autocast: tuple[str, ...]
+    deterministic: str
+    distributed: str
     modes: tuple[str, ...]
 
     @classmethod
     def now(cls, device_type: str) -> State:
         device = torch.utils._device.CURRENT_DEVICE
-        on = torch.is_autocast_enabled(device_type)
         return cls(
             str(torch.get_default_dtype()),
             None if device is None else str(device),
-            str(torch.get_autocast_dtype(device_type)) if on else None,
-            torch.are_deterministic_algorithms_enabled(),
+            tuple(_autocast(each) for each in dict.fromkeys(("cpu", "cuda", device_type))),
+            f"{torch.are_deterministic_algorithms_enabled()} {torch.is_deterministic_algorithms_warn_only_enabled()}",
+            _rank(),
             tuple(_name(mode) for mode in (*_function_modes(), *_dispatch_modes())),
         )
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> State:
+        """From `dataclasses.asdict` as JSON has it."""
+        fields: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in data.items()
+        }
+        return cls(**fields)
 
     @property
     def foreign_modes(self) -> list[str]:
@@ -80,6 +92,16 @@ def _dispatch_modes() -> list[Any]:
     modes: list[Any] = list(torch.utils._python_dispatch._get_current_dispatch_mode_stack())
     transform = torch._C._functorch.peek_interpreter_stack()
     return [*modes, *([] if transform is None else [transform])]
+
+
+def _autocast(device: str) -> str:
+    return f"{device} {torch.is_autocast_enabled(device)} {torch.get_autocast_dtype(device)}"
+
+
+def _rank() -> str:
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return ""
+    return f"{torch.distributed.get_rank()} of {torch.distributed.get_world_size()}"
 
 
 def _name(mode: Any) -> str:

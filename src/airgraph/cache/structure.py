@@ -48,6 +48,9 @@ def structure_of(value: Any, paths: Mapping[int, str]) -> Any:
         if not all(field.init for field in dataclasses.fields(value)):
             raise Unwritable(f"the result is a {name_of_type(type(value))} with fields that its __init__ does not take")
         held = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        more = set(getattr(value, "__dict__", held)) - set(held)
+        if more:
+            raise Unwritable(f"the result is a {name_of_type(type(value))} with more than its fields: {sorted(more)}")
         return _record(value, held, paths)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return _record(value, dict(zip(value._fields, value, strict=True)), paths)
@@ -94,6 +97,8 @@ def build_expression(
                 class_ = _record_class(name)
                 if class_ is None:
                     raise CacheError(f"the result's class {name} is not loaded, or not a dataclass or named tuple")
+                if [key for key, _ in fields] != _fields_of(class_):
+                    raise CacheError(f"the result's class {name} has other fields")
                 keywords = [ast.keyword(_field(key), build(item)) for key, item in fields]
                 return ast.Call(keep(class_), [], keywords)
         raise CacheError(f"no such structure: {kind}")
@@ -120,6 +125,12 @@ def _record_class(name: str) -> type | None:
     return None
 
 
+def _fields_of(class_: type) -> list[str]:
+    if dataclasses.is_dataclass(class_):
+        return [field.name for field in dataclasses.fields(class_)]
+    return list(class_._fields)  # type: ignore[attr-defined]
+
+
 def _is_plain(class_: type) -> bool:
     if issubclass(class_, tuple) and hasattr(class_, "_fields"):
         return _is_generated(class_.__new__) and class_.__init__ is object.__init__
@@ -130,7 +141,8 @@ def _is_plain(class_: type) -> bool:
     model_output = getattr(sys.modules.get("transformers.utils.generic"), "ModelOutput", None)
     after = getattr(class_, "__post_init__", None)
     is_model_output = model_output is not None and after is getattr(model_output, "__post_init__", None)
-    return made_by and (after is None or is_model_output)
+    sets_plainly = class_.__setattr__ is object.__setattr__ or _is_generated(class_.__setattr__)
+    return made_by and ((after is None and sets_plainly) or is_model_output)
 
 
 def _is_generated(function: Any) -> bool:

@@ -7,6 +7,7 @@ show where outputs go in what the function returns.
 from __future__ import annotations
 
 import inspect
+import re
 import threading
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -64,6 +65,9 @@ def trace(
     Raises CacheError, with the reason, where it cannot be written down, Executed where it was run instead; OptionError
     and PassError as compiling does.
     """
+    inner = getattr(function, "__func__", function)
+    if inner is not function and inner.__code__.co_argcount == 0:
+        raise Unwritable("the method takes its object among *args, as a decorator's wrapper does")
     if _is_switched_off():
         raise Unwritable("torch.compile is switched off")
     read = Roots.of(function).at(tuple(arguments.arguments.values()))
@@ -78,7 +82,7 @@ def trace(
     # Floats would be handed over as tensors that Dynamo's bytecode makes; objects are not to be changed.
     settings = torch._dynamo.config.patch(specialize_float=True, replay_side_effects=False)
     try:
-        # Dynamo's settings are those of all threads.
+        # One function at a time, as Dynamo does it.
         with _ONE_AT_A_TIME, torch.no_grad(), settings:
             try:
                 result = compiled(*arguments.args, **arguments.kwargs)
@@ -202,8 +206,7 @@ def _manifest(
     reason = why_not_admitted(every, shape_conditions, values)
     if reason is not None:
         raise Unwritable(f"its graph is not right for the arguments it was traced with: {reason}")
-    objects = _paths(read.locals, every, values, collected.returned)
-    structure = structure_of(result, objects)
+    structure = structure_of(result, _paths(collected.returned))
     # What is returned as it came is not guarded by Dynamo, and stands in the structure as it is now.
     constants = [
         Condition("equals", parse(text), value)
@@ -262,7 +265,7 @@ def _cached_input(plan: InputPlan, text: str, value: Any, read: Read) -> CachedI
         owner = read(replace(path, steps=path.steps[:length]))
         if isinstance(step, Item) and isinstance(owner, dict) and type(owner).__getitem__ is not dict.__getitem__:
             raise Unwritable(f"{plan.source} is in a {type(owner).__name__}, which looks up its items in its own way")
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor) and value.layout is torch.strided:
         shape, stride = tuple(map(_size, value.shape)), tuple(map(_size, value.stride()))
         return CachedInput(plan, path, value.dtype, value.device, shape, stride)
     if isinstance(value, (int, torch.SymInt)):
@@ -288,11 +291,14 @@ def _shape_conditions(shape_env: Any, inputs: Sequence[CachedInput]) -> tuple[st
     known = {size for each in inputs for size in (*each.shape, *each.stride, each.symbol) if isinstance(size, str)}
     names = {name for name in known if name.isidentifier()}
     # Symbols that were found to be equal are one by now, in the sizes of inputs too.
-    found = [text for text in (str(shape_env.replace(guard.expr)) for guard in shape_env.guards) if text != "True"]
+    guards = [text for text in (str(shape_env.replace(guard.expr)) for guard in shape_env.guards) if text != "True"]
+    found: list[str] = []
+    # First, since others may divide by a size.
     for symbol, span in shape_env.var_to_range.items():
         if str(symbol) in names:
             found += [f"{symbol} >= {span.lower}"] if _is_finite(span.lower) else []
             found += [f"{symbol} <= {span.upper}"] if _is_finite(span.upper) else []
+    found += guards
     unknown = set().union(*map(symbols, found)) - names if found else set()
     if unknown:
         raise Unwritable(f"it depends on sizes of tensors that it does not compute with: {', '.join(sorted(unknown))}")
@@ -321,19 +327,15 @@ def _looked_at(collected: _Collector, inputs: set[str], read: Read) -> tuple[Cac
             if isinstance(_size(fake), int) or str(fake.node._expr) in in_guards:
                 raise Unwritable(f"it depends on the value {text}")
         # The tensor that an argument is a view of decides nothing.
-        elif text not in inputs and text not in made and "._base" not in text:
+        elif text not in inputs and text not in made and not re.search(r"\._base\b", text):
             role = InputRole.USER if isinstance(fake, torch.Tensor) else InputRole.SCALAR
             made[text] = _cached_input(InputPlan(len(made), role, text), text, fake, read)
     return tuple(made.values())
 
 
-def _paths(
-    locals_: Mapping[str, Any], inputs: Sequence[CachedInput], values: Sequence[Any], returned: Mapping[str, Any]
-) -> dict[int, str]:
-    """Where objects that a function may return come from, by `id`."""
-    found = {id(value): text for text, value in returned.items()}
-    found |= {id(value): each.path.text for each, value in zip(inputs, values, strict=True) if each.is_tensor}
-    return {**found, **{id(value): f"L[{name!r}]" for name, value in locals_.items()}}
+def _paths(returned: Mapping[str, Any]) -> dict[int, str]:
+    """Where objects that a function returns come from, by `id`; an empty tuple is the same wherever it comes from."""
+    return {id(value): text for text, value in returned.items() if value != () or type(value) is not tuple}
 
 
 def _first_line(error: BaseException) -> str:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import CodeType
 from typing import Any
 
 import torch
 
-from airgraph.cache.code_identity import digest_of_code
 from airgraph.cache.graph_format import Unwritable
+from airgraph.program.code_identity import digest_of_code
 
 __all__ = ["checksums", "what_changed"]
 
@@ -30,9 +29,9 @@ def checksums(traced: Iterable[CodeType]) -> dict[str, str]:
     Raises Unwritable for code that could not be compared at another start, or that is not what its file holds now.
     """
     found: dict[str, str] = {}
-    for code in traced:
+    for code in {digest_of_code(code): code for code in traced}.values():
         file = code.co_filename
-        if file.startswith(_TORCH_FOLDER) or file in found or _is_generated(code):
+        if file.startswith(_TORCH_FOLDER) or _is_generated(code):
             continue
         checksum = _of_file(file)
         if checksum is None:
@@ -40,8 +39,10 @@ def checksums(traced: Iterable[CodeType]) -> dict[str, str]:
             checksum = digest_of_code(code)
             if _of_typed(file) != checksum:
                 raise Unwritable(f"the code of {code.co_name} is in no file, so that a change would not be seen")
-        elif _was_edited(file):
-            raise Unwritable(f"{file} was edited after it was imported")
+        elif not _is_in_file(code, file):
+            raise Unwritable(
+                f"{file} was edited after it was imported, or does not hold the code of {code.co_name} as it runs"
+            )
         found[file] = checksum
     return dict(sorted(found.items()))
 
@@ -72,17 +73,20 @@ def _is_generated(code: CodeType) -> bool:
     return code.co_filename.startswith("<frozen ") or (code.co_filename == "<string>" and (of_tuple or of_dataclass))
 
 
-def _was_edited(file: str) -> bool:
-    """Whether Python's compiled form of a file, as it was written when it was imported, is of another version of it."""
+def _is_in_file(code: CodeType, file: str) -> bool:
+    """Whether a file holds this code now: what was imported may be an earlier version of it."""
     try:
-        compiled = Path(importlib.util.cache_from_source(file))
-        with compiled.open("rb") as opened:
-            header = opened.read(16)
-        state = os.stat(file)
-    except (OSError, ValueError, NotImplementedError):
+        whole = compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)
+    except (OSError, SyntaxError, ValueError):
         return False
-    flags, modified, size = (int.from_bytes(header[start : start + 4], "little") for start in (4, 8, 12))
-    return flags == 0 and (modified, size) != (int(state.st_mtime) & 0xFFFFFFFF, state.st_size & 0xFFFFFFFF)
+    return (code.co_name, digest_of_code(code)) in set(_named(whole))
+
+
+def _named(code: CodeType) -> Iterator[tuple[str, str]]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant.co_name, digest_of_code(constant)
+            yield from _named(constant)
 
 
 def _of_typed(name: str) -> str | None:

@@ -33,9 +33,13 @@ class Watch:
         self._absent: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
         self._types: dict[int, tuple[Any, type]] = {}
         self._class_items: dict[tuple[int, str], tuple[type, str, Any]] = {}
+        self._class_absent: dict[tuple[int, str], tuple[type, str]] = {}
+        # Whether a step since `add` began gives another object at each look, so that it cannot be watched.
+        self.is_blind = False
 
     def add(self, path: SourcePath, roots: Mapping[str, Any]) -> Any:
         """Watches all steps of a path and returns the value there. Raises as reading it does."""
+        self.is_blind = False
         if path.is_global:
             namespace, owner = global_root(path.root, self._globals)
             if isinstance(namespace, dict):
@@ -68,9 +72,13 @@ class Watch:
         held = getattr(owner, "__dict__", None)
         if isinstance(held, dict) and held.get(name, self) is value:
             self._items[id(held), name] = (held, name, value)
-        elif not isinstance(value, types.MappingProxyType) and getattr(owner, name, self) is value:
+        elif isinstance(value, types.MappingProxyType):
             # A class's namespace is a new object at each look, and always shows what is in the class now.
+            return
+        elif getattr(owner, name, self) is value:
             self._attributes[id(owner), name] = (owner, name, value)
+        else:
+            self.is_blind = True
 
     def add_condition(self, condition: Condition, value: Any) -> None:
         """Watches what a condition on a value says beyond the value's identity."""
@@ -79,12 +87,17 @@ class Watch:
         elif condition.kind == "length":
             self._lengths[id(value)] = (value, len(value))
         elif condition.kind in ("lacks", "inherits"):
-            held = [getattr(value, "__dict__", None)]
-            if isinstance(value, torch.nn.Module):
-                held += [value.__dict__.get(name) for name in _NAMESPACES]
-            for namespace in held:
-                if isinstance(namespace, dict) and condition.expected not in namespace:
+            for namespace in _namespaces(value):
+                if condition.expected not in namespace:
                     self._absent[id(namespace), condition.expected] = (namespace, condition.expected)
+            if condition.kind == "lacks":
+                self._class_absent[id(type(value)), condition.expected] = (type(value), condition.expected)
+        elif condition.kind == "has":
+            holder = next((each for each in _namespaces(value) if condition.expected in each), None)
+            if holder is not None:
+                self._items[id(holder), condition.expected] = (holder, condition.expected, holder[condition.expected])
+            else:
+                self._add_attribute(type(value), condition.expected, getattr(type(value), condition.expected, self))
         elif condition.kind == "type":
             self._types[id(value)] = (value, type(value))
 
@@ -98,5 +111,14 @@ class Watch:
             self._attributes,
             self._types,
             self._class_items,
+            self._class_absent,
         )
         return engine().Watch(*(tuple(each.values()) for each in watched)).changed
+
+
+def _namespaces(value: Any) -> list[dict[str, Any]]:
+    """Where an object's own attributes may be."""
+    found = [getattr(value, "__dict__", None)]
+    if isinstance(value, torch.nn.Module):
+        found += [value.__dict__.get(name) for name in _NAMESPACES]
+    return [namespace for namespace in found if isinstance(namespace, dict)]

@@ -12,6 +12,7 @@ from typing import Any
 from airgraph.options import Options
 from airgraph.passes.pattern_fusion import registered_functions
 from airgraph.program import operators
+from airgraph.program.code_identity import held_text, identity_of, is_code
 
 __all__ = ["fingerprint", "identity"]
 
@@ -39,17 +40,29 @@ def _own_sources() -> bytes:
 
 
 def identity(function: Callable[..., Any] | None) -> str:
-    """What tells a function or class from another in all processes: its name and source, or what its `uuid` returns."""
+    """What tells a function, class or callable object from another in all processes.
+
+    Its name, source, and what it closes over or holds; or what its `uuid` returns.
+    """
     if function is None:
         return ""
+    if isinstance(function, functools.partial):
+        return f"partial {identity(function.func)} {held_text((function.args, function.keywords))}"
     uuid = getattr(function, "uuid", None)
     if callable(uuid):
         return repr(uuid())
     target: Any = function if inspect.isroutine(function) or inspect.isclass(function) else type(function)
     name = f"{getattr(target, '__module__', '')}.{getattr(target, '__qualname__', repr(target))}"
     try:
-        return f"{name}\n{inspect.getsource(target)}"
+        return f"{name}\n{inspect.getsource(target)}\n{_held(function)}"
     except (OSError, TypeError):
         # Typed into an interpreter, or not written in Python.
         code = getattr(target, "__code__", None)
         return f"{name}\n{code.co_code.hex()}\n{code.co_consts!r}" if code is not None else name
+
+
+def _held(function: Callable[..., Any]) -> str:
+    """What an object holds, or a function closes over and has as defaults."""
+    if is_code(function):
+        return identity_of(function)
+    return held_text(vars(function)) if hasattr(function, "__dict__") else ""

@@ -267,7 +267,7 @@ class Watch:
 
     def __init__(self, *watched: tuple[tuple[Any, ...], ...]) -> None:
         self._items, self._lengths, self._absent, self._keys = watched[:4]
-        self._attributes, self._types, self._class_items = watched[4:]
+        self._attributes, self._types, self._class_items, self._class_absent = watched[4:]
 
     def changed(self) -> bool:
         try:
@@ -279,6 +279,7 @@ class Watch:
                 or any(getattr(owner, name) is not value for owner, name, value in self._attributes)
                 or any(type(owner) is not expected for owner, expected in self._types)
                 or any(vars(class_)[name] is not value for class_, name, value in self._class_items)
+                or any(hasattr(class_, name) for class_, name in self._class_absent)
             )
         except (LookupError, AttributeError, TypeError):
             return True

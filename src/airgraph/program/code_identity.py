@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["CODE", "digest_of_code", "identity_of", "is_code"]
+__all__ = ["CODE", "digest_of_code", "held_text", "identity_of", "is_code"]
 
 _OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 _WRAPPERS = (types.CodeType, types.WrapperDescriptorType, types.MethodDescriptorType, types.MethodWrapperType)
@@ -38,7 +38,7 @@ def identity_of(value: Any, depth: int = 0) -> str:
         return name
     parts = [digest_of_code(value.__code__)]
     held = [value.__defaults__, value.__kwdefaults__, *(_contents(cell) for cell in value.__closure__ or ())]
-    parts += [_held(each, depth) for each in held]
+    parts += [held_text(each, depth) for each in held]
     return f"{name} {hashlib.sha256(' '.join(parts).encode()).hexdigest()[:16]}"
 
 
@@ -59,11 +59,12 @@ def _constant(constant: Any) -> str:
     return repr(sorted(map(repr, constant))) if isinstance(constant, frozenset) else repr(constant)
 
 
-def _held(value: Any, depth: int) -> str:
+def held_text(value: Any, depth: int = 0) -> str:
+    """Constants, containers and code as text that is the same in all processes; of others the class."""
     if isinstance(value, (tuple, list)):
-        return f"({','.join(_held(each, depth) for each in value)})"
+        return f"({','.join(held_text(each, depth) for each in value)})"
     if isinstance(value, dict):
-        return f"{{{','.join(f'{key}:{_held(each, depth)}' for key, each in value.items())}}}"
+        return f"{{{','.join(f'{key}:{held_text(each, depth)}' for key, each in value.items())}}}"
     if isinstance(value, (bool, int, float, str, bytes, complex, type(None))):
         return repr(value)
     if is_code(value) and depth < _DEEPEST:
