@@ -542,3 +542,195 @@ def test_nothing_runs_where_torch_compile_is_switched_off_and_caching_is_demande
     with torch.compiler.set_stance("force_eager"), pytest.raises(CacheError, match="switched off"):
         cached(add, tmp_path)(cache)
     assert not cache.any()
+
+
+def _twice(self: Any, x: Tensor) -> Tensor:
+    return x * 2
+
+
+def _thrice(self: Any, x: Tensor) -> Tensor:
+    return x * 3
+
+
+def test_a_forward_that_is_replaced_in_its_class(tmp_path: Path) -> None:
+    def make(forward: Callable[..., Any]) -> nn.Module:
+        class Act(nn.Module):
+            pass
+
+        Act.forward = forward
+        return Act()
+
+    model = nn.Sequential(make(_twice))
+
+    def run(x: Tensor) -> Tensor:
+        return model(x)
+
+    call = cached(run, tmp_path)
+    x = torch.ones(2)
+    equal_to_eager(call, (x,))
+    # Another class of the same name.
+    model[0] = make(_thrice)
+    equal_to_eager(call, (x,))
+    equal_to_eager(cached(run, tmp_path), (x,))
+    type(model[0]).forward = _twice
+    equal_to_eager(call, (x,))
+
+
+def test_a_returned_object_is_the_one_it_was_not_one_that_was_the_same(tmp_path: Path) -> None:
+    def first(a: Tensor, b: Tensor, x: Tensor) -> Any:
+        return x + 1, a
+
+    call = cached(first, tmp_path)
+    x, t, u = torch.ones(1), torch.ones(2), torch.zeros(2)
+    assert call(t, t, x)[1] is t and call(t, u, x)[1] is t and call(u, t, x)[1] is u
+
+    def empty(x: Tensor, other: Any) -> Any:
+        return x * 2, ()
+
+    call = cached(empty, tmp_path)
+    assert call(x, ())[1] == () and call(x, (5,))[1] == ()
+
+    model = nn.Module()
+    model.labels = ["a"]
+
+    def labelled(x: Tensor) -> Any:
+        return Labelled(x * 2, model.labels)
+
+    call = cached(labelled, tmp_path)
+    for _ in range(2):
+        assert call(x).labels is model.labels
+        model.labels[0] = "z"
+
+
+@dataclass
+class Labelled:
+    y: Tensor
+    labels: list[str]
+
+
+def test_settings_of_other_devices(tmp_path: Path) -> None:
+    def by_setting(x: Tensor) -> Tensor:
+        return x * 2 if torch.is_autocast_enabled("cuda") else x * 3
+
+    call = cached(by_setting, tmp_path)
+    x = torch.ones(2)
+    equal_to_eager(call, (x,))
+    torch.set_autocast_enabled("cuda", True)
+    try:
+        equal_to_eager(call, (x,))
+    finally:
+        torch.set_autocast_enabled("cuda", False)
+    equal_to_eager(call, (x,))
+
+
+def test_decompositions_that_close_over_different_numbers(tmp_path: Path) -> None:
+    def decomposition(number: float) -> Callable[..., Tensor]:
+        def silu(x: Tensor) -> Tensor:
+            return x * number
+
+        return silu
+
+    def act(x: Tensor) -> Tensor:
+        return torch.nn.functional.silu(x)
+
+    x = torch.ones(2)
+    for number in (2.0, 3.0):
+        for made in (decomposition(number), functools.partial(_scaled, number=number)):
+            call = cached(act, tmp_path, custom_decompositions={torch.ops.aten.silu.default: made})
+            assert call(x).tolist() == [number] * 2
+
+
+def _scaled(x: Tensor, number: float) -> Tensor:
+    return x * number
+
+
+def test_a_method_that_takes_its_object_among_its_arguments(tmp_path: Path) -> None:
+    class Odd:
+        def step(*args: Any) -> Tensor:
+            return args[1] * 2
+
+    call = cached(Odd().step, tmp_path, strict=False)
+    with pytest.warns(UserWarning, match=r"takes its object among \*args"):
+        assert call(torch.ones(1), torch.zeros(1)).item() == 2.0
+
+
+def test_attributes_that_are_only_asked_for(tmp_path: Path) -> None:
+    class Asking(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * 2 if hasattr(self, "fast") else x * 3
+
+    model = Asking()
+    call = cached(model.forward, tmp_path)
+    x = torch.ones(2)
+    equal_to_eager(call, (x,))
+    model.fast = True
+    equal_to_eager(call, (x,))
+    del model.fast
+    equal_to_eager(call, (x,))
+    Asking.fast = True
+    equal_to_eager(call, (x,))
+    del Asking.fast
+    equal_to_eager(call, (x,))
+
+
+__SCALE = 2.0
+
+
+def test_globals_with_two_underscores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scale(x: Tensor) -> Tensor:
+        return x * __SCALE
+
+    call = cached(scale, tmp_path)
+    x = torch.ones(2)
+    equal_to_eager(call, (x,))
+    monkeypatch.setitem(globals(), "__SCALE", 3.0)
+    equal_to_eager(call, (x,))
+
+
+def test_a_size_that_others_are_divided_by(tmp_path: Path) -> None:
+    def divide(x: Tensor, y: Tensor) -> Tensor:
+        if y.shape[0] == 0:
+            return x + 1
+        return (x * 2 if x.shape[0] % y.shape[0] == 0 else x * 3) + y.sum()
+
+    call = cached(divide, tmp_path)
+    x = torch.ones(12)
+    equal_to_eager(call, (x, torch.ones(3)), (x, torch.ones(0)), (x, torch.ones(5)), (x, torch.ones(3)))
+
+
+def test_sparse_tensors_are_not_dense_ones(tmp_path: Path) -> None:
+    def multiply(a: Tensor, x: Tensor) -> Tensor:
+        return torch.mm(a, x)
+
+    call = cached(multiply, tmp_path, strict=False)
+    a, x = torch.eye(3), torch.randn(3, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for given in (a, a.to_sparse(), a):
+            torch.testing.assert_close(call(given, x), x)
+
+
+def test_code_that_was_edited_after_it_was_imported_is_not_cached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import importlib
+
+    source = tmp_path / "edited_later.py"
+    source.write_text("def half(x):\n    return x / 2\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    function = importlib.import_module("edited_later").half
+    source.write_text("def half(x):\n    return x / 4\n")
+    with pytest.raises(CacheError, match="edited_later.py was edited after it was imported"):
+        cached(function, tmp_path / "cache")(torch.ones(2))
+
+
+def test_results_with_more_than_their_fields(tmp_path: Path) -> None:
+    def noted(x: Tensor) -> Any:
+        made = Labelled(x * 2, ["a"])
+        made.note = "more"
+        return made
+
+    call = cached(noted, tmp_path, strict=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert call(torch.ones(1)).note == "more"
