@@ -63,6 +63,8 @@ def test_too_long_an_answer_is_refused_with_the_context_length() -> None:
 def test_interrupt_exits_130_with_one_line() -> None:
     program = (
         "import os, signal\n"
+        # A process that was started in the background ignores it.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from airgraph.cli import generate, main\n"
         "generate.models.check_available = lambda name: os.kill(os.getpid(), signal.SIGINT)\n"
         "main.main(['generate', 'hello'])\n"
