@@ -522,13 +522,20 @@ def test_an_uncacheable_call_is_made_without_holding_locks(tmp_path: Path) -> No
         thread = threading.Thread(target=first, args=(torch.ones(2),))
         thread.start()
         assert inside.wait(60)
-        # The other finds that it cannot be cached either while the first is being called.
-        found = threading.Event()
-        other = threading.Thread(target=lambda: (second._opened().locked().__enter__(), found.set()))
+        # Another process would get the folder's lock while the first is being called.
+        free = threading.Event()
+
+        def take_the_lock() -> None:
+            with second._opened().locked():
+                free.set()
+
+        other = threading.Thread(target=take_the_lock)
         other.start()
-        assert found.wait(20)
+        was_free = free.wait(20)
         go_on.set()
         thread.join()
+        other.join()
+        assert was_free
         assert second(torch.ones(2)).tolist() == [2.0, 2.0]
 
 
