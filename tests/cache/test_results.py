@@ -1,0 +1,130 @@
+"""What a cached function returns has the structure and the objects that the function's own result has."""
+
+from __future__ import annotations
+
+import warnings
+from collections import namedtuple
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from cached_functions import cached
+from torch import Tensor, nn
+
+Pair = namedtuple("Pair", ["left", "right"])
+
+
+@dataclass
+class Result:
+    value: Tensor
+    note: str | None = None
+
+
+def test_what_it_returns_has_its_structure(tmp_path: Path) -> None:
+    def everything(x: Tensor, kept: list[Tensor]) -> Any:
+        y = x + 1
+        return {"y": y, 3: (y, [y * 2, None])}, Pair(y, "text"), Result(x * 3), kept, x.shape[0], x, True
+
+    call = cached(everything, tmp_path)
+    x, kept = torch.randn(4), [torch.ones(1)]
+    for _ in range(2):
+        got, expected = call(x, kept), everything(x, kept)
+        assert got[0].keys() == expected[0].keys() and got[0]["y"] is got[0][3][0] is got[1].left
+        torch.testing.assert_close(got[0][3][1][0], expected[0][3][1][0])
+        assert type(got[1]) is Pair and got[1].right == "text"
+        assert type(got[2]) is Result and got[2].note is None
+        torch.testing.assert_close(got[2].value, x * 3)
+        assert got[3] is kept and got[4] == 4 and got[5] is x and got[6] is True
+
+
+def test_constants_that_are_only_returned(tmp_path: Path) -> None:
+    def hand_back(x: Tensor, name: str, count: int) -> Any:
+        return x * 2, name, count
+
+    call = cached(hand_back, tmp_path)
+    x = torch.ones(2)
+    for name, count in (("a", 3), ("b", 3), ("a", 4), ("a", 3)):
+        assert call(x, name, count)[1:] == (name, count)
+
+
+def test_containers_of_the_model_that_are_returned(tmp_path: Path) -> None:
+    class Labelled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.labels = ["a", "b"]
+            self.name = "first"
+
+        def forward(self, x: Tensor) -> Any:
+            return x * 2, self.labels, self.name
+
+    model = Labelled()
+    call = cached(model.forward, tmp_path)
+    x = torch.ones(2)
+    assert call(x)[1] is model.labels
+    model.labels.append("c")
+    assert call(x)[1] is model.labels
+    model.labels, model.name = ["d"], "second"
+    assert call(x)[1] is model.labels and call(x)[2] == "second"
+
+
+@dataclass
+class Doubling:
+    value: Tensor
+
+    def __post_init__(self) -> None:
+        self.value = self.value * 2
+
+
+def test_a_class_with_code_of_its_own_is_not_made_twice(tmp_path: Path) -> None:
+    def make(x: Tensor) -> Doubling:
+        return Doubling(x)
+
+    call = cached(make, tmp_path, strict=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert call(torch.ones(1)).value.item() == 2.0
+
+
+def test_a_returned_object_is_the_one_it_was_not_one_that_was_the_same(tmp_path: Path) -> None:
+    def first(a: Tensor, b: Tensor, x: Tensor) -> Any:
+        return x + 1, a
+
+    call = cached(first, tmp_path)
+    x, t, u = torch.ones(1), torch.ones(2), torch.zeros(2)
+    assert call(t, t, x)[1] is t and call(t, u, x)[1] is t and call(u, t, x)[1] is u
+
+    def empty(x: Tensor, other: Any) -> Any:
+        return x * 2, ()
+
+    call = cached(empty, tmp_path)
+    assert call(x, ())[1] == () and call(x, (5,))[1] == ()
+
+    model = nn.Module()
+    model.labels = ["a"]
+
+    def labelled(x: Tensor) -> Any:
+        return Labelled(x * 2, model.labels)
+
+    call = cached(labelled, tmp_path)
+    for _ in range(2):
+        assert call(x).labels is model.labels
+        model.labels[0] = "z"
+
+
+@dataclass
+class Labelled:
+    y: Tensor
+    labels: list[str]
+
+
+def test_results_with_more_than_their_fields(tmp_path: Path) -> None:
+    def noted(x: Tensor) -> Any:
+        made = Labelled(x * 2, ["a"])
+        made.note = "more"
+        return made
+
+    call = cached(noted, tmp_path, strict=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert call(torch.ones(1)).note == "more"

@@ -1,0 +1,120 @@
+"""PyTorch's global settings, modes and transforms are told apart; whether gradients are on does not matter."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from cached_functions import Mlp, cached, equal_to_eager
+from reports import counters
+from torch import Tensor
+
+
+def test_global_settings_are_told_apart(tmp_path: Path) -> None:
+    model = Mlp()
+    call = cached(model.forward, tmp_path)
+    x = torch.randn(4, 8)
+    plain = call(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert call(x).dtype == model(x).dtype == torch.bfloat16
+    assert call(x).dtype == torch.float32
+    assert torch.equal(call(x), plain)
+
+
+def test_defaults_of_dtype_and_device_are_told_apart(tmp_path: Path) -> None:
+    def make(x: Tensor) -> Tensor:
+        return x + torch.ones(3).sum() * 2.5
+
+    call = cached(make, tmp_path)
+    x = torch.ones(3)
+    assert call(x).dtype == torch.float32
+    torch.set_default_dtype(torch.float64)
+    try:
+        torch.testing.assert_close(call(x), make(x))
+        assert len(call.files) == 2
+    finally:
+        torch.set_default_dtype(torch.float32)
+    with torch.device("cpu"):
+        torch.testing.assert_close(call(x), make(x))
+    torch.testing.assert_close(call(x), make(x))
+    assert len(call.files) == 3
+
+
+def test_a_function_mode_of_the_user_s_is_not_bypassed(tmp_path: Path) -> None:
+    class Negate(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            out = func(*args, **(kwargs or {}))
+            return -out if func is torch.Tensor.mul else out
+
+    def double(x: Tensor) -> Tensor:
+        return x * 2
+
+    call = cached(double, tmp_path, strict=False)
+    x = torch.ones(2)
+    assert call(x).tolist() == [2.0, 2.0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with Negate():
+            expected = double(x).tolist()
+            assert call(x).tolist() == expected
+    assert call(x).tolist() == [2.0, 2.0]
+
+
+def test_grad_mode_does_not_matter(tmp_path: Path) -> None:
+    model = Mlp()
+    call = cached(model.forward, tmp_path)
+    x = torch.randn(4, 8)
+    for mode in (torch.no_grad, torch.enable_grad, torch.inference_mode, torch.no_grad, torch.enable_grad):
+        with mode():
+            torch.testing.assert_close(call(x), model(x).detach())
+    assert len(call.files) == 1 and counters()["captures"] == 1
+
+
+def test_results_have_no_gradient(tmp_path: Path) -> None:
+    model = Mlp()
+    with torch.enable_grad():
+        out = cached(model.forward, tmp_path)(torch.randn(4, 8, requires_grad=True))
+    assert not out.requires_grad
+
+
+def test_random_numbers_follow_the_seed(tmp_path: Path) -> None:
+    def noisy(x: Tensor) -> Tensor:
+        return torch.dropout(x, 0.5, True) + torch.rand_like(x)
+
+    call = cached(noisy, tmp_path)
+    x = torch.ones(64)
+    for _ in range(2):
+        torch.manual_seed(7)
+        got = call(x)
+        torch.manual_seed(7)
+        torch.testing.assert_close(got, noisy(x))
+
+
+def test_transforms_and_modes_are_not_bypassed(tmp_path: Path) -> None:
+    def double(x: Tensor) -> Tensor:
+        return x * 2
+
+    call = cached(double, tmp_path, strict=False)
+    x = torch.randn(3, 4)
+    call(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.testing.assert_close(torch.vmap(call)(x), x * 2)
+    torch.testing.assert_close(call(x), x * 2)
+
+
+def test_settings_of_other_devices(tmp_path: Path) -> None:
+    def by_setting(x: Tensor) -> Tensor:
+        return x * 2 if torch.is_autocast_enabled("cuda") else x * 3
+
+    call = cached(by_setting, tmp_path)
+    x = torch.ones(2)
+    equal_to_eager(call, (x,))
+    torch.set_autocast_enabled("cuda", True)
+    try:
+        equal_to_eager(call, (x,))
+    finally:
+        torch.set_autocast_enabled("cuda", False)
+    equal_to_eager(call, (x,))
