@@ -13,7 +13,8 @@ from typing import Any, TextIO
 import torch
 
 from airgraph.backend import get_backend
-from airgraph.cache.door import CachedFunction, on_this_rank
+from airgraph.cache.door import CachedFunction
+from airgraph.cache.ranks import on_this_rank
 from airgraph.cache.readable import readable
 from airgraph.cache.store import SUFFIX, default_folder
 from airgraph.errors import CacheError, OptionError

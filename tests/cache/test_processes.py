@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import airgraph
-from airgraph.cache.door import on_this_rank
+from airgraph.cache.ranks import on_this_rank
 from airgraph.cache.store import default_folder
 
 PROGRAM = """

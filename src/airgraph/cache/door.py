@@ -19,6 +19,7 @@ import torch
 from airgraph.cache.entry import MISS, Entry
 from airgraph.cache.fingerprint import fingerprint, versions
 from airgraph.cache.manifest import Manifest
+from airgraph.cache.ranks import on_this_rank
 from airgraph.cache.roots import Roots, without_grad_mode
 from airgraph.cache.staleness import why_stale
 from airgraph.cache.store import Store
@@ -26,7 +27,7 @@ from airgraph.cache.trace import Executed, full_name, trace
 from airgraph.errors import CacheError
 from airgraph.options import Options
 
-__all__ = ["CachedFunction", "on_this_rank"]
+__all__ = ["CachedFunction"]
 
 log = logging.getLogger(__name__)
 
@@ -279,11 +280,3 @@ class CachedFunction:
                 stacklevel=5,
             )
         self._failures.append(reason)
-
-
-def on_this_rank(global_rank: int | None, tp_rank: int | None, pp_rank: int | None) -> str:
-    """The folder of a rank's graphs; "" for a process on its own."""
-    if global_rank is None and torch.distributed.is_available() and torch.distributed.is_initialized():
-        global_rank = torch.distributed.get_rank()
-    ranks = (("rank", global_rank), ("tp", tp_rank), ("pp", pp_rank))
-    return "_".join(f"{name}{rank}" for name, rank in ranks if rank is not None)
