@@ -28,13 +28,14 @@ PACKAGE := pyproject.toml setup.py $(shell find csrc) $(wildcard src/airgraph/ru
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: browser help demo test test-main test-npu lint bench bench-npu test-sanitizers clean
+.PHONY: browser check-headers help demo test test-main test-npu test-python lint bench bench-npu test-sanitizers clean
 
 help:
 	@echo "make demo             install and generate text with a captured SmolLM2"
 	@echo "make test             install, run the linters and the whole test suite, test-npu included"
 	@echo "make test-npu         build the simulated Ascend runtime and test on it with the real torch_npu"
-	@echo "make lint             linters only"
+	@echo "make test-python PYTHON=python3.12   the tests of make test but test-npu on another Python"
+	@echo "make lint             linters, and the engine against the headers of each Python that is here"
 	@echo "make bench            measure replay against its peers, memory, passes and cache (benchmarks/results/)"
 	@echo "make bench-npu        measure host time a call with torch_npu, kernels off"
 	@echo "make test-sanitizers  engine tests under AddressSanitizer and ThreadSanitizer"
@@ -54,17 +55,23 @@ test-npu: $(STAMPS)/npu
 	$(NPU_BIN)/python -m pytest simcann/tests $(PYTEST_ARGS)
 	$(NPU_BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance tests/npu --device npu $(PYTEST_ARGS)
 
+# In an environment of its own, beside .venv. Ascend's is left out: torch_npu's wheel and simcann belong to .venv.
+test-python:
+	$(MAKE) VENV=.venv-$(notdir $(PYTHON)) PYTHON=$(PYTHON) test-main
+
 # The memory page is tested in a real browser. Only CI installs one by itself.
 browser:
 	@command -v chromium chromium-browser google-chrome > /dev/null \
 	|| { [ -n "$$CI" ] && apt-get update -qq && apt-get install -qq --no-install-recommends chromium > /dev/null; } \
 	|| echo "no Chromium: the test of the memory page is skipped"
 
-lint: $(STAMPS)/dev
+lint: $(STAMPS)/dev check-headers
 	$(WITH_VENV) ruff check .
 	$(WITH_VENV) ruff format --check .
 	$(WITH_VENV) mypy
 	$(WITH_VENV) lint-imports
+
+check-headers: $(STAMPS)/headers
 
 bench: $(STAMPS)/demo
 	$(WITH_VENV) python benchmarks/replay.py
@@ -85,7 +92,7 @@ test-sanitizers: $(STAMPS)/npu
 	done
 
 clean:
-	rm -rf build dist src/*.egg-info simcann/build $(STAMPS)
+	rm -rf build dist src/*.egg-info simcann/build $(STAMPS) .venv-python*
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	rm -f src/airgraph/_engine*.so
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
@@ -116,6 +123,11 @@ $(STAMPS)/demo: $(STAMPS)/torch $(STAMPS)/weights $(PACKAGE)
 $(STAMPS)/dev: $(STAMPS)/torch $(STAMPS)/weights $(PACKAGE)
 	$(PIP) install --no-build-isolation -e ".[dev]"
 	touch $(STAMPS)/demo $@
+
+# Also compiled against the headers of the Pythons that the tests do not run on. Only CI looks for them elsewhere.
+$(STAMPS)/headers: $(STAMPS)/dev $(wildcard tests/engine/*_headers.py)
+	$(WITH_VENV) python tests/engine/check_headers.py $(if $(CI),--download)
+	touch $@
 
 # torch_npu has an environment of its own: where it is installed and Ascend's libraries are not, torch cannot be
 # imported. The headers that simcann is built against come with it.

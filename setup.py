@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -65,7 +66,8 @@ setup(
                 BUILD_FLAGS.as_posix(),
                 "setup.py",
             ],
-            extra_compile_args={"cxx": flags.compile_args()},
+            # Set in CI. What is built at first use never asks.
+            extra_compile_args={"cxx": flags.compile_args(strict=os.environ.get("AIRGRAPH_WERROR") == "1")},
         )
     ],
     cmdclass={"build_ext": BuildEngine},

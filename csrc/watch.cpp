@@ -5,16 +5,6 @@ namespace {
 
 namespace py = pybind11;
 
-// A number that differs after every change of a dict, or 0 where this Python has none.
-uint64_t version_of(const py::object& dict) {
-#if PY_VERSION_HEX < 0x030C0000
-  return reinterpret_cast<PyDictObject*>(dict.ptr())->ma_version_tag;
-#else
-  // Deprecated in 3.12, which warns, and gone in 3.14.
-  return 0;
-#endif
-}
-
 // One whose contents change through dict's own functions only.
 bool is_plain_dict(const py::object& owner) {
   return PyDict_CheckExact(owner.ptr()) || PyODict_CheckExact(owner.ptr());
@@ -106,8 +96,7 @@ Watch::Watch(const py::tuple& items, const py::tuple& lengths, const py::tuple& 
 Watch::Dict& Watch::dict(const py::object& owner) {
   const auto [place, is_new] = places_.try_emplace(owner.ptr(), dicts_.size());
   if (is_new) {
-    dicts_.emplace_back();
-    dicts_.back().owner = owner;
+    dicts_.emplace_back(owner);
   }
   return dicts_[place->second];
 }
@@ -167,12 +156,14 @@ bool Watch::changed() {
     return true;
   }
   for (auto& each : dicts_) {
-    const auto version = version_of(each.owner);
-    if (version != each.version || version == 0) {
+    // Read before the entries are: comparing keys may run code that changes the dict.
+    const auto version = each.version.now();
+    if (version != each.compared_version || version == 0) {
+      ++dicts_compared_;
       if (each.changed()) {
         return true;
       }
-      each.version = version;
+      each.compared_version = version;
     }
   }
   for (auto& each : classes_) {

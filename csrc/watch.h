@@ -7,6 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "dict_version.h"
+
 namespace airgraph {
 
 class Watch {
@@ -20,6 +22,9 @@ class Watch {
 
   // Also true where something is missing. Needs the GIL.
   bool changed();
+
+  // How often what is in a dict was compared, because nothing else could tell that it is unchanged.
+  size_t dicts_compared() const { return dicts_compared_; }
 
   // For Python's garbage collector: what is watched usually leads back to the watch.
   int traverse(visitproc visit, void* arg) const;
@@ -39,8 +44,12 @@ class Watch {
   };
   // What is watched in one dict. As long as its version is the same, nothing in it has changed.
   struct Dict {
+    explicit Dict(const pybind11::object& dict) : owner(dict), version(dict.ptr()) {}
+
+    // Destroyed after its version, which needs it.
     pybind11::object owner;
-    uint64_t version = 0;
+    DictVersion version;
+    uint64_t compared_version = 0;
     std::vector<Item> items;
     std::vector<pybind11::object> absent;
     pybind11::object keys;
@@ -70,6 +79,7 @@ class Watch {
   std::vector<Sized> lengths_;
   // An object and the tuple of its keys, where it is no plain dict; an object and its class.
   std::vector<Item> keys_, types_;
+  size_t dicts_compared_ = 0;
   // Nothing is watched any more.
   bool cleared_ = false;
 };

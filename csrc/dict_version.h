@@ -1,0 +1,29 @@
+// Tells without a look inside whether a dict was changed: by its version up to Python 3.11, later by the interpreter's
+// dict watchers.
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+
+namespace airgraph {
+
+// A number that differs after every change of one dict. Its owner keeps the dict alive. Needs the GIL.
+class DictVersion {
+ public:
+  explicit DictVersion(PyObject* dict);
+  DictVersion(DictVersion&& other) noexcept;
+  DictVersion(const DictVersion&) = delete;
+  DictVersion& operator=(const DictVersion&) = delete;
+  DictVersion& operator=(DictVersion&&) = delete;
+  ~DictVersion();
+
+  // 0 where this interpreter cannot tell: then what is in the dict must be compared.
+  uint64_t now() const { return version_ == nullptr ? 0 : *version_; }
+
+ private:
+  PyObject* dict_;
+  const uint64_t* version_ = nullptr;
+};
+
+}  // namespace airgraph
