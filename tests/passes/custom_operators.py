@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-__all__ = ["add_and_double", "add_into", "add_to_all", "two_results"]
+__all__ = ["add_and_double", "add_into", "add_one_and_add", "add_to_all", "two_results"]
 
 
 @torch.library.custom_op("airgraph_passes::add_and_double", mutates_args=("a", "b"))
@@ -40,3 +40,12 @@ def add_to_all(tensors: list[Tensor], x: Tensor) -> None:
 
 
 add_to_all.register_fake(lambda tensors, x: None)
+
+
+@torch.library.custom_op("airgraph_passes::add_one_and_add", mutates_args=("a",))
+def add_one_and_add(a: Tensor, x: Tensor) -> None:
+    a.add_(1)
+    a.add_(x.clone())
+
+
+add_one_and_add.register_fake(lambda a, x: None)

@@ -271,3 +271,94 @@ def unused(x: Tensor):
 def unused_but_written(x: Tensor):
     x.add_(1)
     return x.relu()
+
+
+@noop
+def copied_over_a_fill(x: Tensor):
+    return torch.zeros_like(x).copy_(x)
+
+
+@noop
+def copied_over_a_fill_and_read(x: Tensor):
+    return torch.zeros_like(x).copy_(x) * 2
+
+
+@noop
+def put_into_the_whole_of_a_fill(x: Tensor):
+    whole = torch.ones_like(x)
+    whole[:] = x
+    return whole
+
+
+@case()
+def spread_over_a_fill(row: Tensor):
+    return torch.zeros(4, 4).copy_(row)
+
+
+@case()
+def copied_over_a_value_of_another_layout(x: Tensor, y: Tensor):
+    return (x * y).t().contiguous().copy_(x), (x + y).copy_(y.t())
+
+
+@case()
+def filled_over_a_fill(x: Tensor):
+    return torch.zeros_like(x).fill_(2), (x * 3).zero_()
+
+
+@case()
+def random_numbers_over_a_fill(x: Tensor):
+    return torch.zeros_like(x).uniform_()
+
+
+@case(dynamic=True)
+def filled_over_a_fill_of_symbols(x: Tensor):
+    return x.new_zeros(x.shape[0] * 2, 3).fill_(1)
+
+
+@case()
+def copied_over_random_numbers_which_are_drawn(x: Tensor, y: Tensor):
+    return torch.rand_like(x).copy_(y.t())
+
+
+@case()
+def copied_over_what_is_read_before(x: Tensor, row: Tensor):
+    made = x * 2
+    total = made.sum()
+    return made.copy_(row), total
+
+
+@case()
+def a_part_of_a_fill_is_read(x: Tensor, row: Tensor):
+    whole = torch.zeros(4, 4)
+    whole[1:] = x[1:]
+    return whole
+
+
+@noop
+def copied_over_another(x: Tensor, y: Tensor):
+    x.copy_(y * 2)
+    return x.sum()
+
+
+@noop
+def part_that_is_put_back(kv: Tensor):
+    kv[2:6] = kv[2:6]
+    kv.t()[0].copy_(kv.t()[0])
+    return kv.sum()
+
+
+@noop
+def part_that_is_put_elsewhere(kv: Tensor):
+    kv[2:6] = kv[1:5]
+    return kv.sum()
+
+
+@case()
+def new_memory_that_is_written_is_not_shared(n: Tensor, x: Tensor):
+    first, second = torch.zeros(4, 4), torch.zeros(4, 4)
+    return first.scatter_(0, n, x) * second.scatter_(1, n, x)
+
+
+@case()
+def new_memory_that_is_read_is_shared(x: Tensor):
+    return x.maximum(torch.zeros(4, 4)) - x.minimum(torch.zeros(4, 4))

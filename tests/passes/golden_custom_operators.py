@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from custom_operators import add_and_double, add_into, add_to_all, two_results
 from golden import case
 from torch import Tensor
@@ -120,3 +121,55 @@ def written_list(x: Tensor, y: Tensor, row: Tensor):
     made = [x + 1, x + 2]
     add_to_all(made, row)
     return made[0] * made[1]
+
+
+@both_versions(*_BOTH)
+def written_column_of_an_input(kv: Tensor, v: Tensor):
+    add_into(kv.view(-1, 1), v[:1])
+    return kv.sum()
+
+
+@both_versions(*_BOTH)
+def written_views_of_an_input(kv: Tensor, v: Tensor):
+    add_into(kv[1:].view(-1)[::2], v[:1])
+    add_into(kv.view(4, 2, 4).transpose(0, 1)[1], v)
+    add_into(kv.view(2, 4, 4).diagonal(0, 1, 2), v)
+    return kv.sum()
+
+
+@both_versions(*_BOTH)
+def written_whole_of_an_input(kv: Tensor, v: Tensor):
+    add_into(kv[:], v)
+    add_into(kv.detach(), v)
+    return kv.sum()
+
+
+@both_versions(*_BOTH)
+def source_is_the_target(x: Tensor):
+    add_into(x, x)
+    made = x * 2
+    add_into(made, made)
+    return made
+
+
+@both_versions(*_BOTH)
+def source_lies_in_the_target(kv: Tensor):
+    add_into(kv, kv[1:2])
+    return kv.sum()
+
+
+@both_versions(*_BOTH)
+def source_is_a_copy_of_the_target(x: Tensor):
+    add_into(x, x.clone())
+    return x.sum()
+
+
+@both_versions(*_BOTH)
+def one_input_for_two_arguments(x: Tensor, v: Tensor):
+    return add_and_double(x, x, v) * 2
+
+
+@both_versions(*_BOTH)
+def two_equal_allocations(x: Tensor):
+    first, second = torch.zeros(4, 4), torch.zeros(4, 4)
+    return add_and_double(first, second, x) + first - second

@@ -255,6 +255,41 @@ def no_form_in_place(x: Tensor, v: Tensor):
     return v + 1
 
 
+@on_input
+def times_itself(x: Tensor):
+    x.mul_(x)
+    x.add_(x, alpha=2)
+    return x.sum()
+
+
+@on_input
+def a_part_times_itself(kv: Tensor):
+    kv[2:4].mul_(kv[2:4])
+    return kv.sum()
+
+
+@on_input
+def times_itself_turned(x: Tensor):
+    x.mul_(x.t() + 0)
+    x.sub_(x.t())
+    return x.sum()
+
+
+@on_input
+def part_of_a_part_seen_flat(kv: Tensor, v: Tensor):
+    kv[1:].view(-1)[::2].add_(v[0])
+    return kv.sum()
+
+
+@case("input_inplace_pass", "remove_noop_ops")
+def copied_to_itself_in_all_ways(x: Tensor, kv: Tensor):
+    x.copy_(x)
+    kv.view(-1).copy_(kv.view(-1))
+    kv[2:6] = kv[2:6]
+    x.mul_(1)
+    return x.sum() + kv.sum()
+
+
 @on_input_as_written
 def other_shape(x: Tensor, row: Tensor, v: Tensor):
     aten.copy_.default(x, aten.add.Tensor(row, 1))

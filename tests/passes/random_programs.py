@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Program", "make_inputs", "make_program"]
+__all__ = ["Program", "make_inputs", "make_program", "make_strided_inputs"]
 
 _ROWS, _COLUMNS = 4, 6
 Step = Callable[..., "Tensor | tuple[Tensor, ...] | None"]
@@ -57,6 +57,30 @@ def make_inputs(seed: int) -> list[Tensor]:
     return [*_indices(), *wide, torch.randn(_ROWS, 1, generator=generator), mask]
 
 
+def make_strided_inputs(seed: int) -> list[Tensor]:
+    """As `make_inputs`, with the three at random strides and offsets: they may overlap, and share storages."""
+    choose = random.Random(seed)
+    generator = torch.Generator().manual_seed(seed)
+    count = choose.choice([1, 2, 3])
+    storages = [torch.randn(_STORAGE, generator=generator) for _ in range(count)]
+    wide = []
+    for _ in range(3):
+        storage = choose.choice(storages)
+        strides = choose.choice(_STRIDES)
+        last = (_ROWS - 1) * strides[0] + (_COLUMNS - 1) * strides[1]
+        # Often at few places, so that some lie side by side, one in another, or at one place.
+        offset = choose.choice([0, 1, _ROWS * _COLUMNS, choose.randrange(_STORAGE - last)])
+        wide.append(storage.as_strided((_ROWS, _COLUMNS), strides, min(offset, _STORAGE - last - 1)))
+    column = torch.randn(2 * _ROWS, 2, generator=generator)[:: choose.choice([1, 2]), :1][:_ROWS]
+    mask = torch.rand(_COLUMNS, _ROWS, generator=generator).t() > 0.5
+    return [*_indices(), *wide, column, mask]
+
+
+_STORAGE = 120
+# Dense, turned, with gaps in rows or columns or both, expanded, windows that overlap, turned with gaps.
+_STRIDES = [(6, 1), (6, 1), (1, 4), (9, 1), (12, 2), (13, 2), (0, 1), (1, 0), (2, 1), (1, 1), (1, 7), (3, 12)]
+
+
 # Where the first inputs lie, which steps use as indices only.
 _SOME_ROWS, _OTHER_ROWS, _GATHERED, _SCATTERED = range(4)
 
@@ -70,15 +94,20 @@ def _indices() -> list[Tensor]:
     ]
 
 
-def make_program(seed: int, length: int) -> Program:
-    """A program of about `length` instructions, the same for the same seed."""
+def make_program(
+    seed: int, length: int, inputs: Sequence[Tensor] | None = None, more: Sequence[tuple[Any, ...]] = ()
+) -> Program:
+    """A program of about `length` instructions, the same for the same seed, that eager runs on `inputs`.
+
+    more: instructions that every other one is chosen from, each with its name, its arity and how its step is made.
+    """
     choose = random.Random(seed)
-    values = make_inputs(seed)
+    values = list(make_inputs(seed) if inputs is None else inputs)
     instructions: list[Instruction] = []
     for _ in range(4 * length):
         if len(instructions) == length:
             break
-        name, arity, make, *indices = choose.choice(_INSTRUCTIONS)
+        name, arity, make, *indices = choose.choice(more if more and choose.random() < 0.5 else _INSTRUCTIONS)
         step = make(choose)
         operands = tuple(_operand(choose, len(values)) for _ in range(arity))
         if indices:

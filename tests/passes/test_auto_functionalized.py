@@ -101,7 +101,7 @@ def test_results_and_written_arguments_are_eagers(program: object, where: str, o
 def test_nothing_is_copied_where_old_values_are_dead(program: object, copies: int) -> None:
     compiled = torch.compile(program, backend="airgraph", fullgraph=True)
     compiled(torch.ones(4, 6), torch.ones(4, 6), torch.ones(4, 6))
-    (graphed,) = [c for c in airgraph.capture.ledger.ledger.callables if c._graphs]
+    (graphed,) = [c for c in airgraph.capture.ledger.ledger.callables if c.captures]
     targets = [str(node.target) for node in graphed._program.gm.graph.nodes]
     assert sum(name in ("aten.clone.default", "aten.copy_.default") for name in targets) == copies, targets
     assert airgraph.explain().to_dict()["passes"]["auto_functionalized"] >= 1

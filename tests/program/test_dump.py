@@ -91,12 +91,12 @@ def test_streams_stand_in_comments(tmp_path: Path) -> None:
 @torch.no_grad()
 def test_the_dump_says_why_a_copy_stays(tmp_path: Path) -> None:
     def step(kv: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        kv.mul_(kv)
+        kv.mul_(kv.t())
         return x.exp()
 
-    torch.compile(step, backend="airgraph", options={"dump_dir": str(tmp_path)})(torch.ones(3), torch.ones(3))
+    torch.compile(step, backend="airgraph", options={"dump_dir": str(tmp_path)})(torch.ones(3, 3), torch.ones(3))
     (program,) = tmp_path.glob("*/program.py")
-    assert "kept: arg0_1, another argument of mul, may share the input's memory" in program.read_text()
+    assert "another argument of mul, may share the input's memory" in program.read_text()
     assert program.read_text().startswith(f"# {program.parent.name}, passes ")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import operator
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,31 +26,42 @@ from torch._higher_order_ops.auto_functionalize import (
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from airgraph.passes.aliases import is_view
+from airgraph.passes.sizes import Sizes
 from airgraph.passes.strided_views import Step, plain_views
 
-__all__ = ["call_mutating_operators"]
+__all__ = ["call_mutating_operators", "note_shared_arguments"]
 
 log = logging.getLogger(__name__)
 
 _aten = torch.ops.aten
+_WRAPPERS = (auto_functionalized, auto_functionalized_v2)
+_SHARED = "arguments_that_share_memory"
 
 
-# Of copies, the form of what they are copies of, by whose strides views are known.
-_Forms = dict[Node, torch.Tensor]
+def note_shared_arguments(gm: GraphModule) -> None:
+    """Remember which arguments lie in memory that their operator writes, as the user gave them.
+
+    To be called before any pass: afterwards a copy may have given way to what it is a copy of, and is not that memory.
+    """
+    for node in _wrapped_calls(gm):
+        _, bases, arguments = _taken_apart(node)
+        shared = [name for name, value in arguments.items() if any(_lies_in(each, bases) for each in _nodes(value))]
+        if shared:
+            node.meta[_SHARED] = shared
 
 
 def call_mutating_operators(gm: GraphModule) -> int:
     """Replace every auto_functionalized call by the operator that it wraps, on copies; returns how many.
 
-    One that writes a view which cannot be taken of a copy stays, and the log says so.
+    An argument that lies in memory which is written lies in the copy, so that the operator sees what it would in eager.
+    A call that writes a view which cannot be taken of a copy stays, and the log says so.
     """
     changed = 0
-    forms: _Forms = {}
-    for node in list(gm.graph.nodes):
-        if node.op != "call_function" or node.target not in (auto_functionalized, auto_functionalized_v2):
-            continue
+    replacing = _Replacing(gm)
+    for node in _wrapped_calls(gm):
         try:
-            _replace(gm, node, forms)
+            replacing.replace(node)
         except _CannotBeSeen as reason:
             log.debug("%s stays: %s", node.name, reason)
             continue
@@ -58,38 +69,160 @@ def call_mutating_operators(gm: GraphModule) -> int:
     return changed
 
 
-def _replace(gm: GraphModule, node: Node, forms: _Forms) -> None:
+def _wrapped_calls(gm: GraphModule) -> list[Node]:
+    return [node for wrapper in _WRAPPERS for node in gm.graph.find_nodes(op="call_function", target=wrapper)]
+
+
+def _taken_apart(node: Node) -> tuple[dict[str, Any] | None, list[Any], dict[str, Any]]:
+    """How a call sees each argument that it writes, of which values it does, and its other arguments.
+
+    Without views, where it names the values themselves, there is None for the first; then they are in order.
+    """
     op: Any = node.args[0]
     names, types = get_mutable_args(op)
-    kwargs = dict(node.kwargs)
+    arguments = dict(node.kwargs)
     if node.target is auto_functionalized:
-        bases: list[Any] = [kwargs[name] for name in names]
-        recipes = None
+        return None, [arguments.pop(name) for name in names], arguments
+    bases = list(arguments.pop("_all_bases"))  # type: ignore[arg-type]
+    return read_view_information_from_args(names, types, arguments, bases), bases, arguments
+
+
+def _nodes(value: Any) -> list[Node]:
+    found: list[Node] = []
+    torch.fx.node.map_arg(value, found.append)
+    return found
+
+
+def _lies_in(node: Node, bases: Sequence[Any]) -> Node | None:
+    """The one of these that a node is, or is a view of."""
+    written = _nodes(bases)
+    seen: Any = node
+    while isinstance(seen, Node) and seen not in written and is_view(seen):
+        seen = seen.args[0]
+    return seen if seen in written else None
+
+
+class _Replacing:
+    """Replaces the calls of one graph. It knows copies by the form of what they are of: so views are written."""
+
+    def __init__(self, gm: GraphModule) -> None:
+        self._graph = gm.graph
+        self._forms: dict[Node, torch.Tensor] = {}
+        self._sizes = Sizes(gm.graph)
+
+    def replace(self, node: Node) -> None:
+        """Raises _CannotBeSeen, with nothing changed."""
+        op: Any = node.args[0]
+        infos, bases, others = _taken_apart(node)
+        recipes = None if infos is None else {name: self._recipe(info, bases) for name, info in infos.items()}
+        results = _results(node)
+        copies: dict[Node, Node] = {}
+        with self._graph.inserting_before(node):
+            written = [self._copy(base, copies) for base in bases]
+            if recipes is None:
+                arguments = dict(zip(get_mutable_args(op)[0], written, strict=True))
+            else:
+                arguments = {name: self._follow(recipe, written) for name, recipe in recipes.items()}
+            for name in node.meta.get(_SHARED, ()):
+                others[name] = torch.fx.node.map_arg(others.get(name), lambda n: self._in_copy(n, bases, copies))
+            given = {**others, **arguments}
+            # In the order in which they stood.
+            call = self._graph.call_function(
+                op, (), {name: given[name] for name in (*node.kwargs, *given) if name in given}
+            )
+            call.meta = {**node.meta, "val": _value(node, op)}
+        returned = len(_returned(op))
+        for position, item in results.items():
+            if position >= returned:
+                _replace_by(item, written[position - returned])
+            elif len(op._schema.returns) == 1:
+                _replace_by(item, call)
+            else:
+                with self._graph.inserting_before(node):
+                    new = self._graph.call_function(operator.getitem, (call, position))
+                new.meta = dict(item.meta)
+                _replace_by(item, new)
+        self._graph.erase_node(node)
+
+    def _copy(self, base: Any, copies: dict[Node, Node]) -> Any:
+        """A copy of a tensor, or of each in a list; None is none. Of one tensor there is one copy."""
+        if isinstance(base, (list, tuple)):
+            return [self._copy(each, copies) for each in base]
+        if not isinstance(base, Node):
+            return base
+        if base not in copies:
+            copy = self._graph.call_function(_aten.clone.default, (base,))
+            self._forms[copy] = self._form(base)
+            copy.meta = {"val": base.meta["val"].clone()}
+            copies[base] = copy
+        return copies[base]
+
+    def _in_copy(self, node: Node, bases: list[Any], copies: dict[Node, Node]) -> Node:
+        """An argument as it is where what is written was copied to."""
+        if _lies_in(node, bases) is None:
+            return node
+        if node in copies:
+            return copies[node]
+        return self._made(node.target, (self._in_copy(node.args[0], bases, copies), *node.args[1:]), node.kwargs)  # type: ignore[arg-type]
+
+    def _recipe(self, info: Any, bases: list[Node]) -> Any:
+        """How to see an argument again: a _View, a list of recipes, or None. Raises _CannotBeSeen."""
+        if info is None:
+            return None
+        if isinstance(info, list):
+            return [self._recipe(each, bases) for each in info]
+        steps: list[Step] = []
+        if isinstance(info, AsStridedViewInfo):
+            steps = self._strided(self._form(bases[info.base_index]), info)
+        elif isinstance(info, SliceViewInfo):
+            begins = _first_index(self._form(bases[info.base_index]), info.dim)
+            steps = [(_aten.slice.Tensor, (info.dim, info.start - begins, info.end - begins))]
+        return _View(info.base_index, tuple(steps))
+
+    def _form(self, base: Node) -> torch.Tensor:
+        return self._forms[base] if base in self._forms else base.meta["val"]
+
+    def _strided(self, form: torch.Tensor, info: Any) -> list[Step]:
+        """Size, stride and offset are those in the storage of a tensor of this form; its copy has another."""
+        where = (info.size, info.stride, info.storage_offset)
+        size, stride, offset = torch.fx.node.map_arg(where, lambda n: n.meta["val"])
+        steps = plain_views(form, size, stride, offset)
+        if steps is not None and self._sizes.known(_numbers([args for _, args in steps])):
+            return steps
+        same_strides = zip(form.clone().stride(), form.stride(), strict=True)
+        if not all(statically_known_true(ours == theirs) for ours, theirs in same_strides):
+            raise _CannotBeSeen("a view of a tensor that is not dense is known by its strides only")
+        return [(_aten.as_strided.default, (info.size, info.stride, info.storage_offset - form.storage_offset()))]
+
+    def _follow(self, recipe: Any, bases: list[Any]) -> Any:
+        if recipe is None:
+            return None
+        if isinstance(recipe, list):
+            return [self._follow(each, bases) for each in recipe]
+        view = bases[recipe.index]
+        for op, args in recipe.steps:
+            view = self._made(op, (view, *self._written(args)), {})
+        return view
+
+    def _written(self, value: Any) -> Any:
+        """Arguments of an operator, with symbols as nodes that compute them."""
+        if isinstance(value, (tuple, list)):
+            return type(value)(self._written(item) for item in value)
+        return self._sizes.write(value) if isinstance(value, torch.SymInt) else value
+
+    def _made(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
+        view = self._graph.call_function(op, args, kwargs)
+        values, named = torch.fx.node.map_arg((args, kwargs), lambda n: n.meta["val"])
+        view.meta = {"val": op(*values, **named)}
+        return view
+
+
+def _numbers(value: Any) -> Iterator[Any]:
+    if isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _numbers(item)
     else:
-        bases = list(kwargs.pop("_all_bases"))  # type: ignore[arg-type]
-        infos = read_view_information_from_args(names, types, kwargs, bases)
-        recipes = {name: _recipe(info, bases, forms) for name, info in infos.items()}
-    results = _results(node)
-    with gm.graph.inserting_before(node):
-        written = [_copy(gm, base, forms) for base in bases]
-        if recipes is None:
-            arguments = dict(zip(names, written, strict=True))
-        else:
-            arguments = {name: _follow(gm, recipe, written) for name, recipe in recipes.items()}
-        call = gm.graph.call_function(op, (), {**kwargs, **arguments})
-        call.meta = {**node.meta, "val": _value(node, op)}
-    returned = len(_returned(op))
-    for position, item in results.items():
-        if position >= returned:
-            _replace_by(item, written[position - returned])
-        elif len(op._schema.returns) == 1:
-            _replace_by(item, call)
-        else:
-            with gm.graph.inserting_before(node):
-                new = gm.graph.call_function(operator.getitem, (call, position))
-            new.meta = dict(item.meta)
-            _replace_by(item, new)
-    gm.graph.erase_node(node)
+        yield value
 
 
 def _replace_by(item: Node, new: Any) -> None:
@@ -128,54 +261,12 @@ def _value(node: Node, op: Any) -> Any:
     return None if returns == 0 else values[0] if returns == 1 else tuple(values[:returns])
 
 
-def _copy(gm: GraphModule, base: Any, forms: _Forms) -> Any:
-    """A copy of a tensor, or of each in a list; None is none."""
-    if isinstance(base, (list, tuple)):
-        return [_copy(gm, each, forms) for each in base]
-    if not isinstance(base, Node):
-        return base
-    copy = gm.graph.call_function(_aten.clone.default, (base,))
-    forms[copy] = _form(base, forms)
-    copy.meta = {"val": base.meta["val"].clone()}
-    return copy
-
-
 @dataclass(frozen=True, slots=True)
 class _View:
     """Base `index`, seen through these operators."""
 
     index: int
     steps: tuple[Step, ...]
-
-
-def _recipe(info: Any, bases: list[Node], forms: _Forms) -> Any:
-    """How to see an argument again: a _View, a list of recipes, or None. Raises _CannotBeSeen."""
-    if info is None:
-        return None
-    if isinstance(info, list):
-        return [_recipe(each, bases, forms) for each in info]
-    steps: list[Step] = []
-    if isinstance(info, AsStridedViewInfo):
-        steps = _strided(_form(bases[info.base_index], forms), info)
-    elif isinstance(info, SliceViewInfo):
-        begins = _first_index(_form(bases[info.base_index], forms), info.dim)
-        steps = [(_aten.slice.Tensor, (info.dim, info.start - begins, info.end - begins))]
-    return _View(info.base_index, tuple(steps))
-
-
-def _form(base: Node, forms: _Forms) -> torch.Tensor:
-    return forms[base] if base in forms else base.meta["val"]
-
-
-def _strided(form: torch.Tensor, info: AsStridedViewInfo) -> list[Step]:
-    """Size, stride and offset are those in the storage of a tensor of this form; its copy has another."""
-    steps = plain_views(form, info.size, info.stride, info.storage_offset)
-    if steps is not None:
-        return steps
-    same_strides = zip(form.clone().stride(), form.stride(), strict=True)
-    if not all(statically_known_true(ours == theirs) for ours, theirs in same_strides):
-        raise _CannotBeSeen("a view of a tensor that is not dense is known by its strides only")
-    return [(_aten.as_strided.default, (info.size, info.stride, info.storage_offset - form.storage_offset()))]
 
 
 def _first_index(form: torch.Tensor, dim: Any) -> Any:
@@ -192,21 +283,3 @@ def _slices_count_storage() -> bool:
 
 class _CannotBeSeen(Exception):
     pass
-
-
-def _follow(gm: GraphModule, recipe: Any, bases: list[Any]) -> Any:
-    if recipe is None:
-        return None
-    if isinstance(recipe, list):
-        return [_follow(gm, each, bases) for each in recipe]
-    view = bases[recipe.index]
-    for op, args in recipe.steps:
-        view = _made(gm, op, (view, *args))
-    return view
-
-
-def _made(gm: GraphModule, op: Callable[..., Any], args: tuple[Any, ...]) -> Node:
-    view = gm.graph.call_function(op, args)
-    values = torch.fx.node.map_arg(args, lambda n: n.meta["val"])
-    view.meta = {"val": op(*values)}
-    return view

@@ -8,16 +8,27 @@ import torch
 from torch.fx import GraphModule, Node
 
 from airgraph.passes.aliases import is_view
+from airgraph.passes.in_place_forms import fits_in_place, is_elementwise
+from airgraph.passes.input_chain import PARTS
 from airgraph.passes.memory_use import MemoryUse
 
 __all__ = ["share_common_subexpressions"]
+
+_aten = torch.ops.aten
+# New memory in the form of a tensor, of which no values are taken.
+_LIKE = {
+    *(_aten.empty_like.default, _aten.zeros_like.default, _aten.ones_like.default, _aten.full_like.default),
+    *(_aten.new_empty.default, _aten.new_zeros.default, _aten.new_ones.default, _aten.new_full.default),
+    *(_aten.new_empty_strided.default,),
+}
 
 
 def share_common_subexpressions(gm: GraphModule) -> int:
     """Let a later call of an operator with the same arguments use the result of the earlier; returns how many.
 
     Only of operators that always give the same; not where the result or an argument is written, nor where it is handed
-    out, since two outputs would come to share memory. Two equal views are one anyway.
+    out, since two outputs would come to share memory; nor of new memory that others are to write, of which they would
+    have to make copies. Two equal views are one anyway.
     """
     shared = 0
     first: dict[Any, Node] = {}
@@ -40,7 +51,26 @@ def share_common_subexpressions(gm: GraphModule) -> int:
 
 def _may_be_shared(node: Node, earlier: Node, use: MemoryUse) -> bool:
     written = any(use.written(each) for each in (earlier, node, *node.all_input_nodes))
-    return not written and not use.handed_out(node) and _reproducible(node)
+    if written or use.handed_out(node) or not _reproducible(node):
+        return False
+    return not _is_filled(node) or not any(_is_written_later(each, use) for each in (earlier, node))
+
+
+def _is_filled(node: Node) -> bool:
+    """Whether a value is new memory, filled or not: it costs no more than a copy of it."""
+    return not any(isinstance(source.meta.get("val"), torch.Tensor) for source in node.all_input_nodes) or (
+        node.target in _LIKE
+    )
+
+
+def _is_written_later(node: Node, use: MemoryUse) -> bool:
+    """Whether others are to write a value's memory; if somebody else still needs the value, they must copy it."""
+    return any(
+        user.target is torch.ops.aten.clone.default
+        or user.target in PARTS
+        or (fits_in_place(user) and not is_elementwise(user))
+        for user in use.aliases.users(node)
+    )
 
 
 def _key(node: Node) -> Any:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import torch
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-__all__ = ["fits_in_place", "in_place_form", "same_form", "same_shape_and_dtype"]
+__all__ = ["fits_in_place", "in_place_form", "is_elementwise", "same_form", "same_shape_and_dtype"]
 
 # Their in-place forms change a tensor's memory, not its values.
 _MEMORY = {"aten::resize", "aten::resize_as", "aten::set"}
@@ -40,6 +41,12 @@ def fits_in_place(node: Node) -> bool:
         and isinstance(node.args[0], Node)
         and same_form(node, node.args[0])
     )
+
+
+def is_elementwise(node: Node) -> bool:
+    """Whether each element of the result is computed from the elements at its place."""
+    tags: Any = getattr(node.target, "tags", ())
+    return torch.Tag.pointwise in tags
 
 
 def same_form(a: Node, b: Node) -> bool:

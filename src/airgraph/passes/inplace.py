@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
 from airgraph.passes.aliases import Aliases
-from airgraph.passes.in_place_forms import fits_in_place, in_place_form, same_form
+from airgraph.passes.in_place_forms import fits_in_place, in_place_form, is_elementwise, same_form
 
 log = logging.getLogger(__name__)
 
@@ -59,11 +58,6 @@ def why_not_in_place(node: Node, aliases: Aliases) -> str | None:
     others: list[Node] = []
     torch.fx.node.map_arg((node.args[1:], node.kwargs), others.append)
     overlapping = [other for other in others if aliases.roots(other) & aliases.roots(base)]
-    if overlapping and not (_elementwise(node) and all(other is base for other in overlapping)):
+    if overlapping and not (is_elementwise(node) and all(other is base for other in overlapping)):
         return f"{overlapping[0].name}, another argument, may share its memory"
     return None
-
-
-def _elementwise(node: Node) -> bool:
-    tags: Any = getattr(node.target, "tags", ())
-    return torch.Tag.pointwise in tags

@@ -14,7 +14,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from airgraph.passes.aliases import is_view
 from airgraph.passes.in_place_forms import in_place_form, same_shape_and_dtype
 
-__all__ = ["PARTS", "Kind", "Link", "Step", "chain_to"]
+__all__ = ["PARTS", "Kind", "Link", "Step", "chain_to", "is_put_back", "is_whole", "leads_back", "unseen"]
 
 _aten = torch.ops.aten
 # What puts a value into a part of a tensor, and the view that is this part; both take the same arguments after it.
@@ -77,9 +77,9 @@ class Step:
 
 
 def chain_to(target: Node, value: object) -> list[Link] | str:
-    """The links that lead from `target` to `value`, first to last; what is wrong if there is no chain."""
+    """The links that lead from `target` to `value`, first to last, none if they are one; what is wrong otherwise."""
     chain: list[Link] = []
-    while value is not target:
+    while (value := unseen(value, target)) is not target:
         if not isinstance(value, Node) or value.op != "call_function" or not value.args:
             return "its new value is not computed from the old one"
         found = _seen_again(target, value) if is_view(value) else _link(value)
@@ -90,7 +90,7 @@ def chain_to(target: Node, value: object) -> list[Link] | str:
             return f"shape or dtype of {value.name} differ from the input's"
         chain.append(link)
         value = base
-    return chain[::-1] or "the input is copied to itself"
+    return chain[::-1]
 
 
 def _link(node: Node) -> tuple[Link, Node] | None:
@@ -99,11 +99,9 @@ def _link(node: Node) -> tuple[Link, Node] | None:
     if not isinstance(base, Node):
         return None
     if node.target in PARTS:
-        start = _view_under(node.args[1])
-        if start is not None and _is_this_part(start, base, node):
-            inner = _computed_inside(start, node.args[1])
-            return Link(node, Kind.PART, inner, start if inner else None), base
-        return Link(node, Kind.PART), base
+        start = _part_under(node.args[1], base, node)
+        inner = () if start is None else _computed_inside(start, node.args[1])
+        return Link(node, Kind.PART, inner, start if inner else None), base
     if node.target is _aten.clone.default:
         return Link(node, Kind.COPY), base
     is_operator = isinstance(node.target, torch._ops.OpOverload) and in_place_form(node.target) is not None
@@ -123,7 +121,9 @@ def _seen_again(target: Node, node: Node) -> tuple[Link, Node] | None:
     base: Any = start
     while inner and isinstance(base, Node) and is_view(base):
         base = base.args[0]
-        if isinstance(base, Node) and _lead_back(target, [*views, *_views_down_to(start, base)]):
+        if not isinstance(base, Node) or not same_shape_and_dtype(base, target):
+            continue
+        if _lead_back(target, [*views, *_views_down_to(start, base)]):
             return Link(node, Kind.VIEW, inner, start), base
     return None
 
@@ -144,13 +144,73 @@ def _computed_inside(start: Node, value: object) -> tuple[Link, ...]:
     return () if isinstance(links, str) else tuple(links)
 
 
-def _is_this_part(view: Node, base: Node, scatter: Node) -> bool:
-    return (
-        view.target is PARTS[scatter.target]
-        and view.args[0] is base
-        and view.args[1:] == scatter.args[2:]
-        and view.kwargs == scatter.kwargs
-    )
+def unseen(value: object, target: Node | None = None) -> Any:
+    """What a value is, without views that come to nothing; target: what is looked through no further."""
+    found: Any = value
+    base: Any = value
+    while isinstance(base, Node) and base is not target and is_view(base):
+        base = base.args[0]
+        if isinstance(base, Node) and same_shape_and_dtype(base, found):
+            views = _views_down_to(found, base)
+            if _are_one(_seen(base, views), base.meta["val"]):
+                found = base
+    return found
+
+
+def leads_back(target: Node, value: object, new: Node, old: Node) -> bool:
+    """Whether a view of `new` is `target` itself if `old` takes the place of `new`, both seen through views."""
+    if not _lies_under(value, new) or not _lies_under(old, target):
+        return False
+    return _lead_back(target, [*_views_down_to(value, new), *_views_down_to(old, target)])  # type: ignore[arg-type]
+
+
+def _lies_under(view: object, base: Node) -> bool:
+    while view is not base and isinstance(view, Node) and is_view(view):
+        view = view.args[0]
+    return view is base
+
+
+def is_whole(scatter: Node) -> bool:
+    """Whether an operator of PARTS puts a value into all of a tensor."""
+    base = scatter.args[0]
+    return isinstance(base, Node) and _are_one(_part(base, scatter), base.meta["val"])
+
+
+def is_put_back(scatter: Node) -> bool:
+    """Whether an operator of PARTS puts a part of a tensor where it is."""
+    base, value = scatter.args[:2]
+    bottom = _bottom(base)
+    if not isinstance(bottom, Node) or bottom is not _bottom(value):
+        return False
+    whole, part = (_seen(bottom, _views_down_to(view, bottom)) for view in (base, value))  # type: ignore[arg-type]
+    return isinstance(whole, torch.Tensor) and _are_one(_put_into(scatter, whole), part)
+
+
+def _bottom(view: object) -> object:
+    while isinstance(view, Node) and is_view(view):
+        view = view.args[0]
+    return view
+
+
+def _part(base: Node, scatter: Node) -> Any:
+    return _put_into(scatter, base.meta["val"])
+
+
+def _put_into(scatter: Node, whole: torch.Tensor) -> Any:
+    """The part of a tensor that an operator of PARTS puts its value into."""
+    args, kwargs = torch.fx.node.map_arg((scatter.args[2:], scatter.kwargs), lambda n: n.meta["val"])
+    return PARTS[scatter.target](whole, *args, **kwargs)
+
+
+def _part_under(value: object, base: Node, scatter: Node) -> Node | None:
+    """The view that a value is computed from, of that part of `base` which the value is put into."""
+    part = _part(base, scatter)
+    node: Any = value
+    while isinstance(node, Node) and node is not base and node.op == "call_function" and node.args:
+        if _lies_under(node, base) and _are_one(_seen(base, _views_down_to(node, base)), part):
+            return node
+        node = node.args[0]
+    return None
 
 
 def _views_down_to(node: Node, value: Node) -> list[Node]:
@@ -164,14 +224,26 @@ def _views_down_to(node: Node, value: Node) -> list[Node]:
 
 def _lead_back(target: Node, views: list[Node]) -> bool:
     """Whether these views, the last one first, lead from `target` back to each element's own place."""
-    old = target.meta["val"]
-    seen = old
+    return _are_one(_seen(target, views), target.meta["val"])
+
+
+def _seen(node: Node, views: list[Node]) -> Any:
+    """What these views, the last one first, make of a node's value; None if they cannot, with its strides."""
+    seen = node.meta["val"]
     for view in reversed(views):
         args, kwargs = torch.fx.node.map_arg((view.args[1:], view.kwargs), lambda n: n.meta["val"])
         try:
             seen = view.target(seen, *args, **kwargs)  # type: ignore[operator]
         except RuntimeError:
-            # Not possible with the strides that the input has.
-            return False
-    ours, theirs = ((*value.shape, *value.stride(), value.storage_offset()) for value in (seen, old))
-    return len(ours) == len(theirs) and all(statically_known_true(a == b) for a, b in zip(ours, theirs, strict=True))
+            return None
+    return seen
+
+
+def _are_one(ours: Any, theirs: Any) -> bool:
+    """Whether two views of one tensor are the same."""
+    if not isinstance(ours, torch.Tensor) or not isinstance(theirs, torch.Tensor) or ours.dtype != theirs.dtype:
+        return False
+    if ours.is_conj() != theirs.is_conj() or ours.is_neg() != theirs.is_neg():
+        return False
+    forms = [(*value.shape, *value.stride(), value.storage_offset()) for value in (ours, theirs)]
+    return len(forms[0]) == len(forms[1]) and all(statically_known_true(a == b) for a, b in zip(*forms, strict=True))

@@ -8,6 +8,7 @@ place and the copy goes.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from airgraph.passes.aliases import Aliases, is_view
-from airgraph.passes.in_place_forms import in_place_form, same_form
+from airgraph.passes.in_place_forms import in_place_form, is_elementwise, same_form
 from airgraph.passes.input_chain import PARTS, Kind, Link, chain_to
 from airgraph.passes.memory_use import MemoryUse
 
@@ -31,10 +32,12 @@ def reinplace_mutated_inputs(gm: GraphModule) -> int:
     """Replace `input.copy_(op(input, ...))` by `op_(input, ...)`, also for chains of such operators.
 
     What is computed on a view of the input and put back is written through that view; a value that is put into a part
-    (slice_scatter and its kin) is copied into that part; a copy of the input that others write becomes the input.
+    (slice_scatter and its kin) is copied into that part; a copy of the input that others write becomes the input; a
+    copy of the input to itself goes.
     A chain is left alone, and the log says why, if an old value, or a view of one, is read after the operator that
-    replaces it, if one of the operator's other arguments shares its memory, if the new value is an output, or if a view
-    of it would be another one of the input. Returns the number of copies removed.
+    replaces it, if one of the operator's other arguments shares its memory (an operator that works element by element
+    may be given the old value itself), if the new value is an output, or if a view of it would be another one of the
+    input. Returns the number of copies removed.
     """
     use = MemoryUse(gm.graph)
     removed = 0
@@ -80,10 +83,9 @@ def _obstacle(target: Node, chain: list[Link], copy: Node, use: MemoryUse) -> st
             overwritten = []
         overwritten.append(step.node)
     roots = use.aliases.roots(target).union(*(use.aliases.roots(value) for value in values))
-    for link in chain:
-        for other in _other_arguments(link):
-            if use.aliases.roots(other) & roots:
-                return f"{other.name}, another argument of {link.node.name}, may share the input's memory"
+    for link, other in _other_arguments(chain):
+        if use.aliases.roots(other) & roots and not _is_written_over(link, other):
+            return f"{other.name}, another argument of {link.node.name}, may share the input's memory"
     for step in steps:
         users = use.aliases.users(step.node)
         # An output must be memory of its own, not the input.
@@ -108,16 +110,20 @@ def _taken_late(old: Node, target: Node, writer: Node, copy: Node, values: list[
     return None
 
 
-def _other_arguments(link: Link) -> list[Node]:
-    """What a link takes besides the old value and what its inner links make."""
-    found: list[Node] = []
-    for inner in link.inner:
-        found += _other_arguments(inner)
-    if link.kind is Kind.VIEW:
-        return found
-    own = 2 if link.inner else 1
-    torch.fx.node.map_arg((link.node.args[own:], link.node.kwargs), found.append)
-    return found
+def _other_arguments(chain: Iterable[Link]) -> Iterator[tuple[Link, Node]]:
+    """What links take besides the old value and what their inner links make."""
+    for link in chain:
+        yield from _other_arguments(link.inner)
+        if link.kind is not Kind.VIEW:
+            found: list[Node] = []
+            own = 2 if link.inner else 1
+            torch.fx.node.map_arg((link.node.args[own:], link.node.kwargs), found.append)
+            yield from ((link, other) for other in found)
+
+
+def _is_written_over(link: Link, other: Node) -> bool:
+    """Whether an operator reads, of another argument that is the old value itself, each element before it writes it."""
+    return link.kind is Kind.OPERATOR and other is link.node.args[0] and is_elementwise(link.node)
 
 
 def _write_in_place(gm: GraphModule, target: Node, link: Link, use: MemoryUse) -> None:

@@ -6,6 +6,7 @@ import torch
 from torch.fx import Graph, Node
 
 from airgraph.passes.aliases import Aliases
+from airgraph.passes.input_chain import leads_back
 from airgraph.program.operators import written_arguments
 
 __all__ = ["MemoryUse"]
@@ -38,8 +39,8 @@ class MemoryUse:
     def may_stand_for(self, old: Node, new: Node) -> bool:
         """Whether a copy `new` of `old`, equal in form, can be replaced by `old` itself.
 
-        Nobody may write either while the other is needed, and no output may come to share memory with an input or with
-        another output.
+        Nobody may write either while the other is needed, except what it holds already, and no output may come to share
+        memory with an input or with another output.
         """
         if self.handed_out(new):
             return False
@@ -48,9 +49,17 @@ class MemoryUse:
         last = max((self.aliases.position(user) for user in self.aliases.users(new)), default=-1)
         roots = self.aliases.roots(old)
         return not any(
-            self.aliases.roots(target) & roots and self.aliases.position(new) < self.aliases.position(writer) <= last
+            self.aliases.roots(target) & roots
+            and self.aliases.position(new) < self.aliases.position(writer) <= last
+            and not _puts_back(writer, target, new, old)
             for writer, target in self._writes
         )
+
+
+def _puts_back(writer: Node, target: Node, new: Node, old: Node) -> bool:
+    """Whether all that a write does, with `old` in the place of `new`, is to copy a tensor to itself."""
+    is_copy = writer.target is torch.ops.aten.copy_.default
+    return is_copy and leads_back(target, writer.args[1], new, old)
 
 
 def _written(node: Node) -> list[Node]:

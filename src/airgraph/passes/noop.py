@@ -11,6 +11,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from airgraph.passes.aliases import is_view
 from airgraph.passes.in_place_forms import same_form
+from airgraph.passes.input_chain import PARTS, is_put_back, is_whole, unseen
 from airgraph.passes.memory_use import MemoryUse
 
 __all__ = ["remove_noops"]
@@ -22,8 +23,9 @@ def remove_noops(gm: GraphModule) -> int:
     """Replace an operator that changes nothing by its input; returns how many.
 
     Full slices, casts to the same type, repeats by one, powers of one, products with one, a cat of one tensor, padding
-    by nothing, clones and views that give the same form. A copy stays where an input or output would come to share
-    memory with another, or where one of the two is written.
+    by nothing, clones, copies and views that give the same form, what is put into the whole of a tensor or back into
+    its part.
+    A copy stays where an input or output would come to share memory with another, or where one of the two is written.
     """
     removed = 0
     use = MemoryUse(gm.graph)
@@ -46,12 +48,16 @@ def _source(node: Node) -> Node | None:
     """The input whose values a node gives back, or None; the form is for the caller to compare."""
     if node.op != "call_function" or not node.args:
         return None
+    if is_view(node) and (base := unseen(node)) is not node:
+        return base
     rule = _RULES.get(node.target)
     if rule is None or not rule(node):
         return None
     source: Any = node.args[0]
     if node.target is _aten.cat.default:
         source = source[0]
+    elif node.target is _aten.copy.default or (node.target in PARTS and is_whole(node)):
+        source = node.args[1]
     return source if isinstance(source, Node) else None
 
 
@@ -88,10 +94,13 @@ _RULES: dict[Any, Callable[[Node], bool]] = {
     _aten.cat.default: lambda node: len(node.args[0]) == 1,  # type: ignore[arg-type]
     _aten.constant_pad_nd.default: lambda node: all(isinstance(n, int) and n == 0 for n in node.args[1]),  # type: ignore[union-attr]
     _aten.clone.default: _always,
+    _aten.copy.default: _always,
     _aten.alias.default: _always,
+    _aten.detach.default: _always,
     _aten.expand.default: _always,
     _aten.view.default: _always,
     _aten._unsafe_view.default: _always,
     _aten.reshape.default: _always,
     _aten.permute.default: lambda node: list(node.args[1]) == list(range(len(node.args[1]))),  # type: ignore[arg-type]
+    **dict.fromkeys(PARTS, lambda node: is_whole(node) or is_put_back(node)),
 }

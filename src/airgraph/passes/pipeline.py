@@ -14,13 +14,14 @@ from torch.fx import Graph, GraphModule
 
 from airgraph.errors import PassError
 from airgraph.options import Options
-from airgraph.passes.auto_functionalized import call_mutating_operators
+from airgraph.passes.auto_functionalized import call_mutating_operators, note_shared_arguments
 from airgraph.passes.common_subexpressions import share_common_subexpressions
 from airgraph.passes.custom import Before
 from airgraph.passes.dead_code import remove_dead_code
 from airgraph.passes.inplace import reinplace_intermediates
 from airgraph.passes.input_inplace import reinplace_mutated_inputs
 from airgraph.passes.noop import remove_noops
+from airgraph.passes.overwritten import skip_overwritten_values
 from airgraph.passes.pattern_fusion import apply_replacements
 from airgraph.passes.remove_cat import remove_cats
 from airgraph.passes.shape_arithmetic import fold_shape_arithmetic
@@ -52,6 +53,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("auto_functionalized", call_mutating_operators, always=True),
     Pass("pattern_fusion_pass", apply_replacements),
     Pass("remove_noop_ops", remove_noops),
+    Pass("overwritten_values", skip_overwritten_values, always=True),
     Pass("shape_arithmetic", fold_shape_arithmetic, always=True),
     Pass("common_subexpressions", share_common_subexpressions, always=True),
     Pass("dead_code", remove_dead_code, always=True),
@@ -78,6 +80,7 @@ def run_passes(
     """
     changes: dict[str, int] = {}
     spare: Graph | None = None
+    note_shared_arguments(gm)
     for each in _chosen(options, example_inputs):
         if each.reinplaces and (streams := _streams(gm)) > 1:
             log.info("%s is skipped: on %d streams reads and writes have no common order", each.name, streams)

@@ -1,4 +1,4 @@
-"""A view given by strides and an offset, as selects, slices and a permutation, which hold wherever the tensor lies."""
+"""A view given by strides and an offset, as views that hold wherever the tensor lies."""
 
 from __future__ import annotations
 
@@ -6,22 +6,32 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from airgraph.passes.reshaped_views import Step, through_blocks
 
 __all__ = ["Step", "plain_views"]
 
 _aten = torch.ops.aten
-Step = tuple[torch._ops.OpOverload, tuple[Any, ...]]
 
 
-def plain_views(base: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], offset: int) -> list[Step] | None:
+def plain_views(base: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], offset: Any) -> list[Step] | None:
     """The operators, with their arguments after the first, that give `base.as_strided(size, stride, offset)`.
 
-    None where there are none of these kinds, or where a size is a symbol.
+    None where there are none of these kinds. Sizes may be symbols, of which then the arguments are made.
     """
-    numbers = (*base.shape, *base.stride(), base.storage_offset(), *size, *stride, offset)
-    if not all(isinstance(number, int) for number in numbers):
+    form = (tuple(size), tuple(stride), offset - base.storage_offset())
+    for steps in (_of_dimensions(base, *form), through_blocks(base, *form)):
+        if steps is not None and _gives(steps, base, form):
+            return steps
+    return None
+
+
+def _of_dimensions(base: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], offset: Any) -> list[Step] | None:
+    """Where each dimension of the view is one of the tensor's."""
+    if not all(isinstance(number, int) for number in (*base.shape, *base.stride(), *size, *stride, offset)):
         return None
-    begins = _begins(base, offset - base.storage_offset())
+    begins = _begins(base, offset)
     if begins is None:
         return None
     free = list(range(base.dim()))
@@ -41,7 +51,7 @@ def plain_views(base: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], 
     order = [sorted(taken).index(dim) for dim in taken]
     if order != sorted(order):
         steps.append((_aten.permute.default, (order,)))
-    return steps if _gives(steps, base, (tuple(size), tuple(stride), offset)) else None
+    return steps
 
 
 def _dimension(base: torch.Tensor, free: list[int], begins: list[int], length: int, step: int) -> int | None:
@@ -68,7 +78,15 @@ def _begins(base: torch.Tensor, offset: Any) -> list[int] | None:
 
 
 def _gives(steps: list[Step], base: torch.Tensor, form: tuple[Any, ...]) -> bool:
-    view = torch.empty_strided(base.shape, base.stride(), device="meta")
-    for op, args in steps:
-        view = op(view, *args)
-    return (tuple(view.shape), view.stride(), view.storage_offset() + base.storage_offset()) == form
+    # Of sizes that are symbols the tensor is fake.
+    symbols = any(isinstance(number, torch.SymInt) for number in (*base.shape, *base.stride()))
+    device = None if symbols else torch.device("meta")
+    view = base.new_empty_strided(base.shape, base.stride(), device=device)
+    try:
+        for op, args in steps:
+            view = op(view, *args)
+    except RuntimeError:
+        return False
+    ours = (*view.shape, *view.stride(), view.storage_offset())
+    theirs = (*form[0], *form[1], form[2])
+    return len(ours) == len(theirs) and all(statically_known_true(a == b) for a, b in zip(ours, theirs, strict=True))

@@ -12,6 +12,7 @@ from torch.fx import GraphModule
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from airgraph.program.inputs import InputPlan, InputRole
+from airgraph.program.regenerated import see_inputs_again
 
 __all__ = ["Compiled", "InputSource", "hands_through", "input_plans", "input_sources", "lower"]
 
@@ -33,10 +34,14 @@ def lower(
     """
     from torch._dynamo.backends.common import aot_autograd
 
+    def compile_seen_again(lowered: GraphModule, inputs: Sequence[Any]) -> Compiled:
+        see_inputs_again(lowered)
+        return compile_inference(lowered, inputs)
+
     compiler = aot_autograd(
         fw_compiler=compile_training,
         bw_compiler=compile_training,
-        inference_compiler=compile_inference,
+        inference_compiler=compile_seen_again,
         keep_inference_input_mutations=True,
         decompositions=dict(decompositions or {}),
     )

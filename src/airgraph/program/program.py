@@ -11,6 +11,7 @@ from torch.fx import GraphModule, Node
 
 from airgraph.program.dump import Dump
 from airgraph.program.inputs import InputPlan
+from airgraph.program.layouts import Sees, what_is_seen
 
 __all__ = ["CaptureProgram"]
 
@@ -19,9 +20,11 @@ __all__ = ["CaptureProgram"]
 class CaptureProgram:
     """name: unique in the process, as reports show it. device: where all its tensors lie.
 
-    input_views: for each output that is an input or a chain of views of one: the index of that input. dump: where its
-    captures are written for people to read, if anywhere. why_not_admitted: of arguments, why the program is not right
-    for them, or None; for a program that nobody else guards.
+    input_views: for each output that is an input or a chain of views of one: the index of that input. sees: of each
+    input, what the graph looks at beside its values. fixed_offsets: inputs whose offset in the storage is a condition,
+    though the graph does not look at it. dump: where its captures are written for people to read, if
+    anywhere. why_not_admitted: of arguments, why the program is not right for them, or None; for a program that nobody
+    else guards.
     """
 
     name: str
@@ -29,7 +32,9 @@ class CaptureProgram:
     inputs: tuple[InputPlan, ...]
     device: torch.device
     input_views: dict[int, int]
+    sees: tuple[Sees, ...]
     dump: Dump | None = None
+    fixed_offsets: frozenset[int] = frozenset()
     why_not_admitted: Callable[[Sequence[Any]], str | None] | None = None
 
     @classmethod
@@ -40,8 +45,16 @@ class CaptureProgram:
         inputs: tuple[InputPlan, ...],
         device: torch.device,
         dump: Dump | None = None,
+        *,
+        input_views: dict[int, int] | None = None,
+        fixed_offsets: frozenset[int] = frozenset(),
+        why_not_admitted: Callable[[Sequence[Any]], str | None] | None = None,
     ) -> CaptureProgram:
-        return cls(name, gm, inputs, device, _outputs_that_view_inputs(gm), dump)
+        """input_views: where they are known, as for a graph that was read from a file."""
+        views = _outputs_that_view_inputs(gm) if input_views is None else input_views
+        outputs: Any = gm.graph.output_node().args[0]
+        viewed = frozenset(base for index, base in views.items() if outputs[index].op != "placeholder")
+        return cls(name, gm, inputs, device, views, what_is_seen(gm, viewed), dump, fixed_offsets, why_not_admitted)
 
 
 def _outputs_that_view_inputs(gm: GraphModule) -> dict[int, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,12 +25,35 @@ _TAG_REASONS = (
 )
 
 
+# Numbers that depend on nothing but the form of tensors and on settings, so that they may be part of a capture.
+_METADATA = {
+    *("size", "stride", "numel", "dim", "storage_offset", "is_contiguous", "is_same_size", "is_complex"),
+    *("sym_size", "sym_stride", "sym_numel", "sym_storage_offset", "sym_is_contiguous"),
+    *("is_floating_point", "is_signed", "is_conj", "is_neg", "is_inference", "is_pinned"),
+    *("is_non_overlapping_and_dense", "is_strides_like_format", "_has_same_storage_numel"),
+    *("_has_compatible_shallow_copy_type", "_is_zerotensor", "_fused_sdp_choice", "_use_cudnn_rnn_flatten_weight"),
+    *("cudnn_is_acceptable", "can_cast", "result_type", "promote_types", "_nnpack_available"),
+}
+_NUMBERS = {"int", "float", "bool", "number", "Scalar", "SymInt", "SymFloat", "SymBool", "complex"}
+
+
+@functools.cache
+def _returned_number(op: torch._ops.OpOverload) -> str | None:
+    """The type of the first result that is a number, or a list of them, whose value a capture would repeat for ever."""
+    namespace, _, name = op._schema.name.partition("::")
+    if namespace in ("aten", "prim", "prims") and name in _METADATA:
+        return None
+    types = (str(result.type) for result in op._schema.returns)
+    return next((each for each in types if _NUMBERS & set(re.split(r"\W+", each))), None)
+
+
 def capture_obstacle(op: torch._ops.OpOverload) -> str | None:
     """Why this operator cannot be captured whatever its arguments, or None."""
     for tag, reason in _TAG_REASONS:
         if tag in op.tags:
             return reason
-    return None
+    number = _returned_number(op)
+    return None if number is None else f"it returns a number ({number}), which a replay would repeat"
 
 
 def check_capturable(gm: GraphModule, device: torch.device) -> None:

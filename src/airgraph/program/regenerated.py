@@ -1,0 +1,121 @@
+"""Outputs that AOTAutograd makes anew, from the argument that they are views of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from airgraph.program.operators import is_view_operator
+
+__all__ = ["see_inputs_again"]
+
+
+def see_inputs_again(gm: GraphModule) -> int:
+    """Take outputs that are views of a mutated input's new value of that input itself; returns how many.
+
+    Of such an output AOTAutograd's wrapper uses the form only: it makes the view once more, of the caller's tensor. So
+    no memory of its own is needed, and with the value handed out no more the input can be written in place.
+    Call inside the inference compiler, before anything else changes the graph.
+    """
+    from torch._functorch._aot_autograd.schemas import OutputType
+
+    metadata: Any = torch._guards.TracingContext.get().fw_metadata
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    outputs: list[Any] = list(gm.graph.output_node().args[0])  # type: ignore[arg-type]
+    # Inputs whose mutation is repeated outside the graph come first.
+    first = metadata.num_mutated_inp_runtime_indices
+    if metadata.tokens or len(placeholders) != len(metadata.input_info):
+        return 0
+    seen = _Seen(gm)
+    changed = 0
+    for position, info in enumerate(metadata.output_info, first):
+        if info.output_type not in (OutputType.alias_of_input, OutputType.is_input):
+            continue
+        again = seen.again(outputs[position], placeholders[info.base_idx])
+        if again is not None:
+            outputs[position] = again
+            changed += 1
+    if changed:
+        gm.graph.output_node().args = (tuple(outputs),)
+        seen.remove_unused()
+    return changed
+
+
+class _Seen:
+    """Views of new values of a graph's inputs, and the same views of those inputs."""
+
+    def __init__(self, gm: GraphModule) -> None:
+        self._graph = gm.graph
+        self._written: dict[Node, set[Node]] = {}
+        self._made: dict[tuple[Node, Node], Node] = {}
+        for copy in gm.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default):
+            self._written.setdefault(copy.args[0], set()).update((copy, copy.args[1]))
+
+    def again(self, output: object, source: Node) -> Node | None:
+        """The view of `source` that an output is of its new value; None if it is not, or is one of `source`."""
+        views: list[Node] = []
+        node: Any = output
+        while isinstance(node, Node) and node not in self._written.get(source, ()):
+            if not _is_view(node):
+                return None
+            views.append(node)
+            node = node.args[0]
+        if not isinstance(node, Node):
+            return None
+        seen = source
+        try:
+            values = _values(source, views)
+        except RuntimeError:
+            # Not possible with the strides that the input has.
+            return None
+        if not _same(values[-1], output.meta["val"], source.meta["val"]):  # type: ignore[attr-defined]
+            return None
+        for view, value in zip(reversed(views), values[1:], strict=True):
+            seen = self._view(view, seen, value)
+        return seen
+
+    def remove_unused(self) -> None:
+        for view, _ in reversed(self._made):
+            if not view.users:
+                self._graph.erase_node(view)
+
+    def _view(self, view: Node, of: Node, value: Any) -> Node:
+        key = (view, of)
+        if key not in self._made:
+            with self._graph.inserting_before(self._graph.output_node()):
+                self._made[key] = self._graph.call_function(view.target, (of, *view.args[1:]), dict(view.kwargs))  # type: ignore[arg-type]
+            self._made[key].meta = {**view.meta, "val": value}
+        return self._made[key]
+
+
+def _values(source: Node, views: list[Node]) -> list[Any]:
+    """What the source and each of its views give; views: the last one first."""
+    values = [source.meta["val"]]
+    for view in reversed(views):
+        rest, kwargs = torch.fx.node.map_arg((view.args[1:], view.kwargs), lambda n: n.meta["val"])
+        values.append(view.target(values[-1], *rest, **kwargs))  # type: ignore[operator]
+    return values
+
+
+def _same(value: Any, old: Any, source: torch.Tensor) -> bool:
+    """Whether a view has the shape of what it replaces, and its elements are those of its source, not other numbers."""
+    return (
+        len(value.shape) == len(old.shape)
+        and all(statically_known_true(ours == theirs) for ours, theirs in zip(value.shape, old.shape, strict=True))
+        and value.dtype == old.dtype == source.dtype
+        and value.is_conj() == source.is_conj()
+        and value.is_neg() == source.is_neg()
+    )
+
+
+def _is_view(node: Node) -> bool:
+    if node.op != "call_function" or not node.args:
+        return False
+    if isinstance(node.target, torch._ops.OpOverload):
+        return is_view_operator(node.target)
+    # An element of a view operator's result list, such as split's.
+    inner = node.args[0]
+    return getattr(node.target, "__name__", "") == "getitem" and isinstance(inner, Node) and _is_view(inner)
