@@ -89,7 +89,7 @@ def contenders(model: nn.Module, args: tuple[torch.Tensor, ...]) -> Iterator[tup
         if name == AIRGRAPH:
             from airgraph.capture.ledger import ledger
 
-            (graph,) = (graph for made in ledger.callables for graph in made._graphs.values())
+            (graph,) = (graph for made in ledger.callables for graph in made.captures)
             yield "airgraph, bare replay", _ignoring_arguments(graph.device_graph.replay)
     yield "bare CUDAGraph.replay()", _bare(model, args)
 

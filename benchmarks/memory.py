@@ -190,7 +190,7 @@ def arena() -> dict[str, Any]:
     for name, model, args in cases:
         forget()
         compiled(model)(*args)
-        (graph,) = [g for c in ledger.callables for g in c._graphs.values()]
+        (graph,) = [g for c in ledger.callables for g in c.captures]
         device_graph = graph.device_graph
         bound = lower_bound(device_graph.lifetimes)
         whole = lower_bound([*device_graph.lifetimes, *device_graph.edge_lifetimes])
@@ -240,8 +240,8 @@ def checks(rounds: int) -> dict[str, Any]:
     forget()
     workload = workloads.make("b")
     torch.compile(workload.model, backend="airgraph")(*workload.args)
-    (graphed,) = [c for c in ledger.callables if c._graphs]
-    (graph,) = graphed._graphs.values()
+    (graphed,) = [c for c in ledger.callables if c.captures]
+    (graph,) = graphed.captures
     args = arguments_of(workload)
     # The whole call, its lock and key included, against the tape alone.
     call, replay = graphed.call, graph.device_graph._assembled.tape.replay
@@ -274,8 +274,8 @@ def checks(rounds: int) -> dict[str, Any]:
 def arguments_of(workload: workloads.Workload) -> list[Any]:
     """What the captured graph of a workload is called with, as Dynamo calls it."""
     seen: list[list[Any]] = []
-    (graphed,) = [c for c in ledger.callables if c._graphs]
-    (graph,) = graphed._graphs.values()
+    (graphed,) = [c for c in ledger.callables if c.captures]
+    (graph,) = graphed.captures
     original = type(graph.device_graph).run
 
     def spy(self: Any, args: list[Any]) -> Any:

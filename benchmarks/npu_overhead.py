@@ -84,7 +84,7 @@ def make_call(contender: str, model: Any, args: tuple[Any, ...]) -> Callable[...
     if contender == REPLAY:
         from airgraph.capture.ledger import ledger
 
-        (graph,) = (graph for made in ledger.callables for graph in made._graphs.values())
+        (graph,) = (graph for made in ledger.callables for graph in made.captures)
         return lambda *_: graph.device_graph.replay()
     if contender == BARE:
         graph = torch.npu.NPUGraph()

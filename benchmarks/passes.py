@@ -67,13 +67,13 @@ def cache(rounds: int) -> dict[str, Any]:
         expected = step(x, position, *[torch.zeros(CACHE) for _ in range(2 * LAYERS)])
         torch.testing.assert_close(run(x, position, *caches), expected)
         if options is not None:
-            (graphed,) = [c for c in ledger.callables if c._graphs and c._options.input_inplace_pass == (name == "on")]
+            (graphed,) = [c for c in ledger.callables if c.captures and c._options.input_inplace_pass == (name == "on")]
             (row,) = [r for r in airgraph.explain().to_dict()["graphs"] if r["name"] == graphed._program.name]
             targets = [str(n.target) for n in graphed._program.gm.graph.nodes if _is_cache_sized(n)]
             rows[name] = {
                 "operators_that_make_or_copy_a_cache": sum("index_copy_." not in t for t in targets),
                 "copied_nbytes_a_call": row["copied_nbytes"],
-                "arena_nbytes": next(iter(graphed._graphs.values())).device_graph.footprint.arena_nbytes,
+                "arena_nbytes": graphed.captures[0].device_graph.footprint.arena_nbytes,
             }
         contenders.append(Contender(name, run, (x, position, *caches), torch.inference_mode))
     timings = measure.interleave(contenders, rounds=rounds)
@@ -172,7 +172,7 @@ def arenas() -> dict[str, Any]:
         for on in (True, False):
             forget()
             compiled(model, inplace_pass=on)(*args)
-            (graph,) = [g for c in ledger.callables for g in c._graphs.values()]
+            (graph,) = [g for c in ledger.callables for g in c.captures]
             found[name]["on" if on else "off"] = graph.device_graph.footprint.arena_nbytes
     return found
 

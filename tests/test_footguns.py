@@ -4,16 +4,24 @@
 |---|---|---|
 | an output is held over the next call | silently overwritten | it keeps its memory and values |
 | the same through a view, a NumPy array, or another graph of the pool | silently overwritten | the same |
-| a weight is replaced or a cache reallocated | stale results, freed memory read | recaptured; the report names it |
+| a weight is replaced or a cache reallocated | stale or freed memory read | followed, or captured anew |
 | the same with `frozen_parameter=True` | stale results | nothing: that is what the option asks for |
 | a graph would take more memory than there is | out of memory, halfway | `memory_budget`: predicted and refused |
 | dozens of shapes are captured | their memory adds up | they share one pool, in whatever order they come |
 | a shape is not captured | unexplained slowness | one warning and a row in the report: what, where, why |
 | graphs are recaptured again and again | unexplained slowness | each has its reason; past `capture_limit` one warning |
-| an output is fed back with `clone_input=False` | stale results | recaptured at each address, to `capture_limit` |
+| an output is fed back with `clone_input=False` | stale results | followed, or captured at each address |
 | two threads call graphs of one pool | each other's memory | they take turns |
 | a tensor's value is read in a capture by hand | a constant baked in | CaptureError with the line |
-| an input is passed as a view, expanded or transposed | wrong layout read | copied by values |
+| an input is passed as a view, expanded or transposed | wrong layout read | copied as it lies, if anything can tell |
+| arguments overlap at a later call, one is written | wrong results | run as traced, operator by operator; one warning |
+| autocast or a mode is on around a call | other precision in replay | replays have a thread state of their own |
+| determinism or precision is set after a capture | ignored | another capture serves |
+| a signal handler raises in the middle of a call | the pool is locked for ever | nothing is locked |
+| the process forks while graphs run | the child hangs | fork waits for them; turns are free in the child |
+| an operator returns a number | that of the fake kernel baked in | refused by name |
+| a tensor under capture is read by another thread | memory that is not there | RuntimeError |
+| a tensor's storage is freed before a replay by hand | freed memory read | ReplayError that names its first use |
 | a Python number changes | a constant baked in | another key, another capture |
 | a caller writes into an output | the next result is wrong | results are computed anew |
 | a caller frees an output's storage | freed memory written | new memory taken |

@@ -99,6 +99,15 @@ void DeviceLaunch::fill(const at::Tensor& target, const at::Tensor& number) {
   at::Tensor(target).fill_(number.item());
 }
 
+at::Tensor DeviceLaunch::block_of(const CopiedInput& input, const at::Tensor& tensor) {
+  if (tensor.is_non_overlapping_and_dense() && tensor.nbytes() == input.block_nbytes) {
+    return tensor;
+  }
+  const auto itemsize = static_cast<int64_t>(tensor.itemsize());
+  return tensor.as_strided({static_cast<int64_t>(input.block_nbytes) / itemsize}, {1},
+                           tensor.storage_offset() - static_cast<int64_t>(input.block_begin) / itemsize);
+}
+
 void DeviceLaunch::copy(std::vector<at::Tensor>& targets, std::vector<at::Tensor>& sources) {
   const ReplayGuard guard;
   if (targets.size() == 1) {

@@ -12,6 +12,8 @@
 
 #include "inputs.h"
 #include "live_outputs.h"
+#include "settings.h"
+#include "turn.h"
 
 namespace airgraph {
 
@@ -32,13 +34,17 @@ struct DeviceNeighbours {
 
 class DeviceLaunch {
  public:
-  DeviceLaunch(c10::Device device, LiveOutputs policy, std::shared_ptr<DeviceNeighbours> neighbours)
-      : device_(device), policy_(policy), neighbours_(std::move(neighbours)) {}
+  DeviceLaunch(c10::Device device, LiveOutputs policy, std::shared_ptr<DeviceNeighbours> neighbours,
+               std::shared_ptr<Turn> pool_turn)
+      : turn(std::move(pool_turn)), device_(device), policy_(policy), neighbours_(std::move(neighbours)) {}
   DeviceLaunch(const DeviceLaunch&) = delete;
   DeviceLaunch& operator=(const DeviceLaunch&) = delete;
   ~DeviceLaunch();
 
   Inputs inputs;
+  const std::shared_ptr<Turn> turn;
+  // Those that it was captured under.
+  const uint64_t captured_settings = settings();
 
   // `slot` is what the graph writes; outputs handed out share its storage. Its memory goes back to the pool: the next
   // capture may use it too.
@@ -55,13 +61,18 @@ class DeviceLaunch {
     std::vector<at::Tensor> sources;
     for (const auto& input : inputs.copied()) {
       const at::Tensor& arg = at(input.index);
+      const bool is_buffer = arg.const_data_ptr() == input.buffer.const_data_ptr();
       if (arg.device() != input.buffer.device()) {
         fill(input.buffer, arg);
-      } else if (arg.const_data_ptr() != input.buffer.const_data_ptr() || arg.strides() != input.buffer.strides()) {
+      } else if (input.is_block(arg)) {
+        if (!is_buffer) {
+          targets.push_back(block_of(input, input.buffer));
+          sources.push_back(block_of(input, inputs.source(input, arg)));
+        }
+      } else {
         targets.push_back(input.buffer);
         // The buffer itself may be seen in another way.
-        const bool same = arg.const_data_ptr() == input.buffer.const_data_ptr();
-        sources.push_back(same ? arg.clone() : inputs.source(input, arg));
+        sources.push_back(is_buffer ? arg.clone() : inputs.source(input, arg));
       }
     }
     copy(targets, sources);
@@ -98,6 +109,9 @@ class DeviceLaunch {
   void give_away(size_t slot);
 
   static void fill(const at::Tensor& target, const at::Tensor& number);
+
+  // The bytes that are copied as one block, as a tensor: the tensor itself where it has no gaps.
+  static at::Tensor block_of(const CopiedInput& input, const at::Tensor& tensor);
   static void copy(std::vector<at::Tensor>& targets, std::vector<at::Tensor>& sources);
 
   struct Shared {

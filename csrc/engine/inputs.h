@@ -2,98 +2,234 @@
 #pragma once
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 
-#include <map>
+#include <c10/util/SmallVector.h>
+
+#include <algorithm>
 #include <optional>
 #include <vector>
 
+#include "overlap.h"
+
 namespace airgraph {
 
+// How closely an argument must have the strides that the capture was made for.
+enum class Strides {
+  exact,    // all of them: something in the graph looks at them
+  elements, // where the elements lie: the stride of a single element says nothing
+  order     // the order of its dimensions: it is copied into a dense buffer, nothing looks at its strides, and who traced
+            // the program compares them if they matter
+};
+
+// All that a capture took for granted of an argument but its address and its values.
+struct Form {
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+  at::ScalarType dtype;
+  at::Device device;
+  bool conj = false, neg = false;
+  Strides comparison = Strides::elements;
+  // Where something in the graph counts from the beginning of the storage.
+  std::optional<int64_t> offset;  // elements
+  std::optional<size_t> storage_nbytes;
+
+  static Form of(const at::Tensor& like, Strides comparison, bool with_offset, bool with_storage) {
+    Form form{like.sizes().vec(), like.strides().vec(), like.scalar_type(), like.device(), like.is_conj(), like.is_neg(),
+              comparison,         std::nullopt,         std::nullopt};
+    if (comparison == Strides::order) {
+      form.strides = at::infer_dense_strides(like.sizes(), like.strides());
+    }
+    if (with_offset || with_storage) {
+      form.offset = like.storage_offset();
+    }
+    if (with_storage) {
+      form.storage_nbytes = like.storage().nbytes();
+    }
+    return form;
+  }
+
+  bool is_of(const at::Tensor& arg) const {
+    return arg.sizes() == sizes && arg.scalar_type() == dtype && arg.device() == device && arg.is_conj() == conj &&
+           arg.is_neg() == neg && (!offset || arg.storage_offset() == *offset) &&
+           (!storage_nbytes || arg.storage().nbytes() == *storage_nbytes) && has_strides(arg);
+  }
+
+ private:
+  bool has_strides(const at::Tensor& arg) const {
+    const auto given = arg.strides();
+    if (given == at::IntArrayRef(strides)) {
+      return true;
+    }
+    switch (comparison) {
+      case Strides::exact:
+        return false;
+      case Strides::elements:
+        for (size_t dim = 0; dim < strides.size(); ++dim) {
+          if (given[dim] != strides[dim] && sizes[dim] > 1) {
+            return false;
+          }
+        }
+        return true;
+      case Strides::order:
+        return at::has_internal_overlap(arg) != at::MemOverlap::Yes &&
+               at::infer_dense_strides(arg.sizes(), given) == strides;
+    }
+    return false;
+  }
+};
+
 // Used in place: the capture holds its address, not the tensor.
-struct FixedInput {
+struct PlacedInput {
   size_t index;
   const void* address;
+  // Whether the form may change while the address stays.
+  bool is_formed;
+  Form form;
 };
 
 // Copied into `buffer`, which the graph owns, before each replay. A number's tensor may come from the host.
 struct CopiedInput {
   size_t index;
   at::Tensor buffer;
-  at::Device device;
+  Form form;
   // Where the buffer was, if it is the user's own tensor; else null.
   const void* kept_at = nullptr;
+  // The bytes to copy where argument and buffer have the same strides, from `begin` bytes before the first element; none
+  // where elements are better copied one by one.
+  size_t block_begin = 0, block_nbytes = 0;
+
+  // Whether `arg`, which is of the form, can be copied as one block.
+  bool is_block(const at::Tensor& arg) const {
+    const bool lies_alike = form.comparison != Strides::order && buffer.strides() == at::IntArrayRef(form.strides);
+    return block_nbytes != 0 && !form.conj && !form.neg && (lies_alike || arg.strides() == buffer.strides());
+  }
 };
 
-// A user's tensor that is used in place: unlike a parameter's, its form may change from call to call.
-struct FormedInput {
+// What keeps a capture from serving a call.
+struct Problem {
+  enum class Kind {
+    moved,       // an argument used in place is not where it was captured
+    mismatched,  // an argument has another shape, strides, dtype or device
+    foreign,     // an argument is of a kind that has no memory to read: a fake tensor, a subclass, one of a transform
+    overlapping  // an argument that the graph writes shares memory with another
+  };
+  Kind kind;
   size_t index;
-  std::vector<int64_t> sizes;
-  std::vector<int64_t> strides;
-  at::ScalarType dtype;
-  at::Device device;
-  bool conj = false, neg = false;
-
-  bool is_of(const at::Tensor& arg) const {
-    if (arg.layout() != at::kStrided || arg.sizes() != sizes || arg.scalar_type() != dtype || arg.device() != device || arg.is_conj() != conj ||
-        arg.is_neg() != neg) {
-      return false;
-    }
-    const auto given = arg.strides();
-    for (size_t dim = 0; dim < strides.size(); ++dim) {
-      // The stride of a single element says nothing.
-      if (given[dim] != strides[dim] && sizes[dim] > 1) {
-        return false;
-      }
-    }
-    return true;
-  }
 };
 
 // `at(i)` gives argument i as a const at::Tensor&.
 class Inputs {
  public:
-  void add(FixedInput input) { fixed_.push_back(input); }
+  void add(PlacedInput input) { placed_.push_back(std::move(input)); }
   void add(CopiedInput input) {
     copies_into_kept_ = copies_into_kept_ || input.kept_at != nullptr;
     copied_.push_back(std::move(input));
   }
-  void add(FormedInput input) { formed_.push_back(std::move(input)); }
 
-  // The index of the first input used in place that is not where it was captured.
+  // The graph writes argument `index`, which is used in place and lies at `arg` now.
+  void add_written(size_t index, const at::Tensor& arg) { written_.push_back({index, Span::of(arg)}); }
+
+  // A placed argument somewhere else is the last thing to be told: all others are right then.
   template <class Arguments>
-  std::optional<size_t> moved(const Arguments& at) const {
-    for (const auto& input : fixed_) {
+  std::optional<Problem> problem(const Arguments& at) const {
+    std::optional<Problem> moved;
+    for (const auto& input : placed_) {
       const at::Tensor& arg = at(input.index);
-      if (arg.layout() != at::kStrided || arg.const_data_ptr() != input.address) {
-        return input.index;
+      if (is_foreign(arg)) {
+        return Problem{Problem::Kind::foreign, input.index};
+      }
+      if (input.is_formed && !input.form.is_of(arg)) {
+        return Problem{Problem::Kind::mismatched, input.index};
+      }
+      if (arg.const_data_ptr() != input.address && !moved) {
+        moved = Problem{Problem::Kind::moved, input.index};
       }
     }
     for (const auto& input : copied_) {
+      const at::Tensor& arg = at(input.index);
+      if (is_foreign(arg)) {
+        return Problem{Problem::Kind::foreign, input.index};
+      }
+      if (!input.form.is_of(arg)) {
+        return Problem{Problem::Kind::mismatched, input.index};
+      }
       if (input.kept_at != nullptr && input.buffer.const_data_ptr() != input.kept_at) {
-        return input.index;
+        moved = Problem{Problem::Kind::moved, input.index};
+      }
+    }
+    if (moved) {
+      return moved;
+    }
+    return copied_that_overlaps(at);
+  }
+
+  // Whether all placed arguments have the forms that they were captured with, and nothing that the graph writes shares
+  // memory with another argument; to be asked when one has moved.
+  template <class Arguments>
+  std::optional<Problem> problem_after_move(const Arguments& at) const {
+    for (const auto& input : placed_) {
+      if (!input.form.is_of(at(input.index))) {
+        return Problem{Problem::Kind::mismatched, input.index};
+      }
+    }
+    if (written_.empty() || placed_lie_apart(at)) {
+      return std::nullopt;
+    }
+    for (const auto& written : written_) {
+      for (const auto& input : placed_) {
+        if (input.index != written.index && overlap(at(input.index), at(written.index))) {
+          return Problem{Problem::Kind::overlapping, input.index};
+        }
       }
     }
     return std::nullopt;
   }
 
-  // The index of the first user input whose shape, dtype or device differs from the capture's, or that lies in what the
-  // graph writes; strides count where it is used in place.
+  // The first argument copied in that shares memory with one that the graph writes: its copy would be made too early.
   template <class Arguments>
-  std::optional<size_t> mismatched(const Arguments& at) const {
-    for (const auto& input : formed_) {
-      if (!input.is_of(at(input.index))) {
-        return input.index;
-      }
+  std::optional<Problem> copied_that_overlaps(const Arguments& at) const {
+    if (written_.empty()) {
+      return std::nullopt;
     }
     for (const auto& input : copied_) {
       const at::Tensor& arg = at(input.index);
-      if (arg.layout() != at::kStrided || arg.sizes() != input.buffer.sizes() || arg.scalar_type() != input.buffer.scalar_type() ||
-          arg.device() != input.device || (!apart_.empty() && lies_in_written(arg))) {
-        return input.index;
+      const Span span = Span::of(arg);
+      for (const auto& written : written_) {
+        if (span.meets(written.span) && overlap(arg, at(written.index))) {
+          return Problem{Problem::Kind::overlapping, input.index};
+        }
       }
     }
     return std::nullopt;
+  }
+
+  // From now on placed arguments are expected where these are.
+  template <class Arguments>
+  void follow(const Arguments& at) {
+    for (auto& input : placed_) {
+      input.address = at(input.index).const_data_ptr();
+    }
+    for (auto& written : written_) {
+      written.span = Span::of(at(written.index));
+    }
+  }
+
+  // Where argument `index` is expected; null where it is not used in place.
+  const void* address_of(size_t index) const {
+    for (const auto& input : placed_) {
+      if (input.index == index) {
+        return input.address;
+      }
+    }
+    for (const auto& input : copied_) {
+      if (input.index == index) {
+        return input.kept_at;
+      }
+    }
+    return nullptr;
   }
 
   const std::vector<CopiedInput>& copied() const { return copied_; }
@@ -114,43 +250,55 @@ class Inputs {
     return arg;
   }
 
-  // No argument that is copied in may share these bytes, which the graph writes: the copy would be made too early.
-  void keep_apart(const void* begin, int64_t nbytes) {
-    const auto first = reinterpret_cast<uintptr_t>(begin);
-    apart_.emplace(first + static_cast<uintptr_t>(nbytes), first);
-  }
-
-  // The graph writes argument `index`.
-  void add_written(size_t index) { written_.push_back(index); }
-
   // Tells autograd that the written arguments have changed, as an operator that writes in place does.
   template <class Arguments>
   void bump_versions(const Arguments& at) const {
-    for (const size_t index : written_) {
-      if (const at::Tensor& arg = at(index); !arg.is_inference()) {
+    for (const auto& written : written_) {
+      if (const at::Tensor& arg = at(written.index); !arg.is_inference()) {
         arg.unsafeGetTensorImpl()->bump_version();
       }
     }
   }
 
- private:
-  bool lies_in_written(const at::Tensor& arg) const {
-    if (arg.numel() == 0) {
-      return false;
-    }
-    const auto begin = reinterpret_cast<uintptr_t>(arg.const_data_ptr());
-    const auto nbytes = at::detail::computeStorageNbytes(arg.sizes(), arg.strides(), arg.itemsize());
-    // The first range that ends after the argument begins.
-    const auto range = apart_.upper_bound(begin);
-    return range != apart_.end() && range->second < begin + nbytes;
+  // Whether a tensor is something else than elements in memory of its device.
+  static bool is_foreign(const at::Tensor& arg) {
+    constexpr c10::DispatchKeySet foreign(
+        {c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot, c10::DispatchKey::Functionalize,
+         c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::Batched,
+         c10::DispatchKey::BatchedNestedTensor, c10::DispatchKey::ZeroTensor});
+    constexpr c10::DispatchKeySet functionality(
+        {c10::DispatchKey::Sparse, c10::DispatchKey::SparseCsr, c10::DispatchKey::Quantized,
+         c10::DispatchKey::NestedTensor});
+    return arg.key_set().has_any(foreign | functionality) || arg.layout() != at::kStrided;
   }
 
-  // End to begin of ranges that share nothing.
-  std::map<uintptr_t, uintptr_t> apart_;
-  std::vector<size_t> written_;
-  std::vector<FixedInput> fixed_;
+ private:
+  struct Written {
+    size_t index;
+    Span span;
+  };
+
+  // Whether the spans of all placed arguments lie apart, which they nearly always do.
+  template <class Arguments>
+  bool placed_lie_apart(const Arguments& at) const {
+    c10::SmallVector<Span, 64> spans;
+    for (const auto& input : placed_) {
+      if (at(input.index).numel() != 0) {
+        spans.push_back(Span::of(at(input.index)));
+      }
+    }
+    std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.begin < b.begin; });
+    for (size_t i = 1; i < spans.size(); ++i) {
+      if (spans[i].begin < spans[i - 1].end) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  std::vector<Written> written_;
+  std::vector<PlacedInput> placed_;
   std::vector<CopiedInput> copied_;
-  std::vector<FormedInput> formed_;
   bool copies_into_kept_ = false;
 };
 

@@ -104,26 +104,30 @@ void Launch::renew_outputs() {
   }
 }
 
-void Launch::copy_input(const at::Tensor& buffer, const at::Tensor& arg) {
-  const bool plain = !arg.is_conj() && !arg.is_neg();
-  if (arg.const_data_ptr() == buffer.const_data_ptr()) {
-    if (plain && arg.strides() == buffer.strides()) {
-      return;
+void Launch::point(const c10::Storage& tape, uintptr_t address) {
+  tape.unsafeGetStorageImpl()->set_data_ptr_noswap(
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): an address is what it is
+      at::DataPtr(reinterpret_cast<void*>(address), c10::Device(c10::kCPU)));
+}
+
+void Launch::copy_input(const CopiedInput& input, const at::Tensor& arg) {
+  const auto& buffer = input.buffer;
+  const bool is_buffer = arg.const_data_ptr() == buffer.const_data_ptr();
+  if (input.is_block(arg)) {
+    if (!is_buffer) {
+      std::memcpy(static_cast<char*>(buffer.mutable_data_ptr()) - input.block_begin,
+                  static_cast<const char*>(arg.const_data_ptr()) - input.block_begin, input.block_nbytes);
     }
-    // The buffer itself, seen in another way.
-    buffer.copy_(arg.clone());
-    return;
-  }
-  if (plain && arg.strides() == buffer.strides() && buffer.is_non_overlapping_and_dense()) {
-    std::memcpy(buffer.mutable_data_ptr(), arg.const_data_ptr(), buffer.nbytes());
     return;
   }
   const ReplayGuard guard;
-  if (plain) {
+  // The buffer itself may be seen in another way.
+  const auto source = is_buffer ? arg.clone() : arg;
+  if (!arg.is_conj() && !arg.is_neg()) {
     auto target = buffer;
-    at::native::copy_(target, arg, /*non_blocking=*/false);
+    at::native::copy_(target, source, /*non_blocking=*/false);
   } else {
-    buffer.copy_(arg);
+    buffer.copy_(source);
   }
 }
 

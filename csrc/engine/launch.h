@@ -3,11 +3,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <string>
 #include <vector>
 
 #include "inputs.h"
 #include "live_outputs.h"
+#include "settings.h"
 #include "tape.h"
+#include "turn.h"
 
 namespace airgraph {
 
@@ -30,15 +33,63 @@ struct Neighbours {
   Launch* last = nullptr;
 };
 
+// Memory of the caller's that the tape reads and writes where it lies: the storage behind one or more placed inputs.
+struct FollowedStorage {
+  c10::Storage tape;  // what the tape's tensors point through; owns nothing
+  // Placed inputs that lie in it, and how far from its beginning.
+  struct Member {
+    size_t index;
+    size_t offset_bytes;
+  };
+  std::vector<Member> members;
+};
+
 class Launch {
  public:
-  Launch(std::shared_ptr<Tape> tape, LiveOutputs policy, std::shared_ptr<Neighbours> neighbours)
-      : tape_(std::move(tape)), policy_(policy), neighbours_(std::move(neighbours)) {}
+  Launch(std::shared_ptr<Tape> tape, LiveOutputs policy, std::shared_ptr<Neighbours> neighbours,
+         std::shared_ptr<Turn> pool_turn)
+      : turn(std::move(pool_turn)),
+        tape_(std::move(tape)),
+        policy_(policy),
+        neighbours_(std::move(neighbours)) {}
   Launch(const Launch&) = delete;
   Launch& operator=(const Launch&) = delete;
   ~Launch();
 
   Inputs inputs;
+  const std::shared_ptr<Turn> turn;
+  // For messages.
+  std::string name;
+  // Whether the tape is pointed at placed inputs that have moved.
+  bool follows = false;
+  // Those that it was captured under.
+  const uint64_t captured_settings = settings();
+
+  // The tape follows the placed inputs that lie in this storage when they move together.
+  void add_followed(FollowedStorage storage) { followed_.push_back(std::move(storage)); }
+
+  // Points the tape at placed inputs that have moved. Nothing is changed where they did not move as a whole.
+  template <class Arguments>
+  std::optional<Problem> follow(const Arguments& at) {
+    if (const auto problem = inputs.problem_after_move(at)) {
+      return problem;
+    }
+    const auto base = [&at](const FollowedStorage::Member& member) {
+      return reinterpret_cast<uintptr_t>(at(member.index).const_data_ptr()) - member.offset_bytes;
+    };
+    for (const auto& storage : followed_) {
+      for (const auto& member : storage.members) {
+        if (base(member) != base(storage.members[0])) {
+          return Problem{Problem::Kind::moved, member.index};
+        }
+      }
+    }
+    for (const auto& storage : followed_) {
+      point(storage.tape, base(storage.members[0]));
+    }
+    inputs.follow(at);
+    return std::nullopt;
+  }
 
   // `slot` is any tensor over the storage that the tape writes; its storage is pointed at new memory
   // whenever the caller still holds the old.
@@ -76,7 +127,7 @@ class Launch {
   void copy_inputs(const Arguments& at) {
     if (!inputs.copies_into_kept()) {
       for (const auto& input : inputs.copied()) {
-        copy_input(input.buffer, at(input.index));
+        copy_input(input, at(input.index));
       }
       return;
     }
@@ -86,12 +137,13 @@ class Launch {
       sources.push_back(inputs.source(input, at(input.index)));
     }
     for (size_t i = 0; i < sources.size(); ++i) {
-      copy_input(inputs.copied()[i].buffer, sources[i]);
+      copy_input(inputs.copied()[i], sources[i]);
     }
   }
 
   void renew_outputs();
-  static void copy_input(const at::Tensor& buffer, const at::Tensor& arg);
+  static void copy_input(const CopiedInput& input, const at::Tensor& arg);
+  static void point(const c10::Storage& tape, uintptr_t address);
   std::vector<at::Tensor> outputs() const;
 
   struct OutputStorage {
@@ -111,6 +163,7 @@ class Launch {
   std::shared_ptr<Neighbours> neighbours_;
   std::vector<OutputStorage> storages_;
   std::vector<OwnedOutput> outputs_;
+  std::vector<FollowedStorage> followed_;
 };
 
 }  // namespace airgraph

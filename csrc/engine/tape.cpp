@@ -25,9 +25,9 @@ void Tape::replay() {
       entry.fn(entry.ctx);
     }
   } catch (const c10::Error& error) {
-    throw ReplayFailure(index, error.what_without_backtrace());
+    std::throw_with_nested(ReplayFailure(index, error.what_without_backtrace()));
   } catch (const std::exception& error) {
-    throw ReplayFailure(index, error.what());
+    std::throw_with_nested(ReplayFailure(index, error.what()));
   }
 }
 

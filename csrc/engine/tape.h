@@ -12,7 +12,7 @@
 
 namespace airgraph {
 
-// A kernel threw; `index` is the call's position on the tape.
+// A kernel threw; `index` is the call's position on the tape. What it threw is nested.
 class ReplayFailure : public std::runtime_error {
  public:
   ReplayFailure(size_t index, const std::string& what) : std::runtime_error(what), index(index) {}

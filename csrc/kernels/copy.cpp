@@ -1,6 +1,7 @@
 // Operators that fill the output slot, some with a copy of a tensor before they write into it.
 // ATen has no out-variant of its own for them on CPU, so the generic tiers would allocate.
 #include <ATen/CPUFunctions.h>
+#include <ATen/Context.h>
 #include <ATen/native/Copy.h>
 #include <ATen/ops/copy_native.h>
 #include <ATen/ops/fill_native.h>
@@ -44,8 +45,12 @@ std::optional<PreparedStep> make_ones(const torch::jit::Stack&, c10::ArrayRef<at
 
 void run_nothing(Step*) {}
 
-// empty and its relatives promise no values: the slot itself is the result.
+// empty and its relatives promise no values: the slot itself is the result, unless new memory is to be filled.
 std::optional<PreparedStep> make_empty(const torch::jit::Stack&, c10::ArrayRef<at::Tensor>) {
+  const auto& context = at::globalContext();
+  if (context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory()) {
+    return std::nullopt;
+  }
   return PreparedStep{&run_nothing, std::make_unique<Step>()};
 }
 

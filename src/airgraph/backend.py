@@ -9,7 +9,7 @@ from typing import Any
 
 from torch.fx import GraphModule
 
-from airgraph.capture.callable import GraphedCallable
+from airgraph.capture.callable import GraphedCallable, NotAdmitted
 from airgraph.capture.ledger import GraphRecord, ledger
 from airgraph.capture.preparation import prepare
 from airgraph.errors import AirgraphError, OptionError, PassError, UnsupportedGraph
@@ -65,7 +65,8 @@ def _compile(gm: GraphModule, example_inputs: Sequence[Any], options: Options) -
             runtime = runtime_for(program.device.type)
         except UnsupportedGraph as error:
             return _uncaptured(lowered, program.name, str(error))
-        graphed = GraphedCallable(program, runtime, options)
+        # Arguments and results of the two are the same only where nothing is between them.
+        graphed = GraphedCallable(program, runtime, options, gm.forward if hands_through else None)
         if hands_through:
             direct.append(graphed)
         return graphed
@@ -81,7 +82,25 @@ def _compile(gm: GraphModule, example_inputs: Sequence[Any], options: Options) -
     except (OptionError, PassError) as error:
         return _raising(error)
     # AOTAutograd's wrappers cost some microseconds a call.
-    return direct[0].call if direct else lowered
+    return direct[0].call if direct else _or_as_traced(lowered, gm)
+
+
+def _or_as_traced(lowered: Callable[..., Any], gm: GraphModule) -> Callable[..., Any]:
+    """Calls what a graph was lowered to, or the graph itself for arguments that the former is not right for."""
+
+    def call(*args: Any) -> Any:
+        try:
+            return lowered(*args)
+        except NotAdmitted as refusal:
+            ledger.count("eager_calls")
+            warnings.warn(
+                f"airgraph: a graph runs eagerly where it was traced for other arguments: {refusal}. Results are "
+                "right, but not replayed. Pass tensors that share no memory with what is written.",
+                stacklevel=2,
+            )
+            return gm.forward(*args)
+
+    return call
 
 
 def _raising(error: AirgraphError) -> Callable[..., Any]:

@@ -58,11 +58,16 @@ class Options:
     )
     on_input_move: str = _option(
         "recapture",
-        "what happens when an input that is used in place has a new address: capture anew, copy it into the tensor "
-        "that was captured (only user inputs, with `clone_input=False`; others are captured anew), or raise InputMoved",
+        "what happens when an input that is used in place has a new address: follow it (on CPU the tape is pointed at "
+        "it, on accelerators one capture is kept for each set of addresses), copy it into the tensor that was captured "
+        "(only user inputs, with `clone_input=False`; others are followed), or raise InputMoved",
         choices=("recapture", "copy", "error"),
     )
-    capture_limit: int = _option(64, "captures of one FX graph, recaptures included; past it, it runs eagerly")
+    capture_limit: int = _option(
+        64,
+        "captures of one FX graph that are kept; past it, the one used least recently is dropped for each new one, "
+        "with one warning that names what keeps changing",
+    )
     memory_budget: int | None = _option(
         None, "bytes a pool may take; a capture that would pass it is not made, and that shape runs eagerly"
     )

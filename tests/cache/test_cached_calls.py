@@ -103,7 +103,7 @@ def test_replays_are_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     call(x, cache, row)
     # A wrong kernel, of which only the captured graph knows.
     (entry,) = call._entries
-    (graph,) = entry._graphed._graphs.values()
+    (graph,) = entry._graphed.captures
     run = graph.device_graph.run
     object.__setattr__(graph, "device_graph", _Wrong(graph.device_graph, run))
     with pytest.raises(ReplayError, match=r"differs from eager: output 0 by"):

@@ -48,7 +48,7 @@ def test_it_comes_back_as_it_was(file: Path) -> None:
 
 def test_it_holds_data_only(file: Path) -> None:
     body = file.read_text().partition("\n")[2]
-    assert json.loads(body)["format"] == 1
+    assert json.loads(body)["format"] == 2
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_it_holds_data_only(file: Path) -> None:
         (lambda data: b"hello\nworld", "not a cache file: it begins with 'hello'"),
         (lambda data: data[: len(data) // 2], "the checksum is wrong: the file is damaged or was changed"),
         (lambda data: data.replace(b"aten.mul.Tensor", b"aten.add.Tensor"), "the checksum is wrong"),
-        (lambda data: data.replace(b"airgraph cache 1 ", b"airgraph cache 2 ", 1), "format 2, expected 1"),
+        (lambda data: data.replace(b"airgraph cache 2 ", b"airgraph cache 1 ", 1), "format 1, expected 2"),
     ],
 )
 def test_a_damaged_file_is_named_with_what_is_wrong(file: Path, damage: Callable[[bytes], bytes], message: str) -> None:

@@ -66,7 +66,7 @@ def test_weights_that_are_replaced_are_used(device: str, tmp_path: Path) -> None
     check(model, step, x, cache, row)
     assert len(step.files) == 2
     moved = [row["reason"] for row in report()["graphs"] if "self.project.weight, static) was at" in row["reason"]]
-    assert len(moved) == 1
+    assert len(moved) == (device != "cpu")
 
 
 def test_an_address_that_must_not_move(device: str, tmp_path: Path) -> None:

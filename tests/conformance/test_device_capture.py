@@ -231,14 +231,14 @@ def test_live_outputs_policies(device: str) -> None:
 
 
 @torch.no_grad()
-def test_a_weight_that_moved_is_captured_anew_or_named(device: str) -> None:
+def test_a_weight_that_moved_is_followed_or_named(device: str) -> None:
     model = _perceptron(device)
     compiled = torch.compile(model, backend="airgraph", fullgraph=True)
     x = torch.randn(2, 8, device=device)
     compiled(x)
     model[0].weight.data = model[0].weight.data * 2
     torch.testing.assert_close(compiled(x), model(x))
-    assert _counters()["recaptures"] == 1
+    assert _counters()["recaptures"] == (device != "cpu")
     torch._dynamo.reset()
     strict = torch.compile(model, backend="airgraph", fullgraph=True, options={"on_input_move": "error"})
     strict(x)
@@ -249,13 +249,13 @@ def test_a_weight_that_moved_is_captured_anew_or_named(device: str) -> None:
 
 
 @torch.no_grad()
-def test_past_the_capture_limit_it_runs_eagerly(device: str) -> None:
+def test_past_the_capture_limit_the_oldest_goes(device: str) -> None:
     compiled = torch.compile(lambda x: x * 2, backend="airgraph", dynamic=True, options={"capture_limit": 2})
     with pytest.warns(UserWarning, match="capture_limit=2"):
         for rows in (2, 3, 4, 5):
             x = torch.randn(rows, device=device)
             torch.testing.assert_close(compiled(x), x * 2)
-    assert _counters()["captures"] == 2 and _counters()["eager_calls"] == 2
+    assert _counters()["captures"] == 4 and _counters()["eager_calls"] == 0
 
 
 def test_threads_are_serialised(device: str) -> None:

@@ -16,7 +16,7 @@ from airgraph.runtime.registry import runtime_for
 
 
 @torch.no_grad()
-def test_user_inputs_in_place_capture_anew_where_they_move(device: str) -> None:
+def test_user_inputs_in_place_are_followed_where_they_move(device: str) -> None:
     compiled = torch.compile(lambda x: x * 2, backend="airgraph", options={"clone_input": False})
     x = torch.ones(4, device=device)
     assert compiled(x).tolist() == [2.0] * 4
@@ -24,9 +24,10 @@ def test_user_inputs_in_place_capture_anew_where_they_move(device: str) -> None:
     assert compiled(x).tolist() == [4.0] * 4
     other = torch.full((4,), 5.0, device=device)
     assert compiled(other).tolist() == [10.0] * 4
-    assert counters()["captures"] == 2 and counters()["recaptures"] == 1
-    (reason,) = [row["reason"] for row in report()["graphs"] if row["state"] == "captured"]
-    assert "input 0 (x, user) was at" in reason
+    follows = device == "cpu"
+    assert counters()["captures"] == 2 - follows and counters()["recaptures"] == 1 - follows
+    moved = ["input 0 (x, user) was at" in row["reason"] for row in report()["graphs"]]
+    assert moved == ([False] if follows else [False, True])
     assert not any(row["copied_nbytes"] for row in report()["graphs"])
 
 
@@ -117,7 +118,7 @@ def test_inputs_are_copied_without_python_for_each(device: str) -> None:
         compiled = torch.compile(lambda *xs: sum(xs), backend="airgraph", fullgraph=True)
         args = [torch.ones(3, device=device) for _ in range(count)]
         compiled(*args)
-        (graph,) = [g for c in ledger.callables for g in c._graphs.values() if len(c._program.inputs) == count]
+        (graph,) = [g for c in ledger.callables for g in c.captures if len(c._program.inputs) == count]
         seen = []
         sys.setprofile(lambda frame, event, arg: seen.append(event))
         try:
@@ -165,29 +166,42 @@ def test_outputs_of_a_pool_that_its_graphs_use_in_place(device: str, pool: Memor
 
 
 @torch.no_grad()
-def test_recaptures_free_the_old_memory_and_count(device: str) -> None:
+def test_moved_weights_take_no_more_memory(device: str) -> None:
     model = nn.Linear(64, 64).to(device).eval()
-    options = {"capture_limit": 4}
-    compiled = torch.compile(model, backend="airgraph", options=options)
+    compiled = torch.compile(model, backend="airgraph", options={"capture_limit": 4})
     x = torch.randn(500, 64, device=device)
     torch.testing.assert_close(compiled(x), model(x))
     before = report()["pools"]
-    held = []
+    held, weights = [], [model.weight.data]
     for _ in range(3):
         held.append((compiled(x), model(x)))
-        model.weight.data = model.weight.data * 2
+        # The old ones live on, so that each has an address of its own.
+        weights.append(model.weight.data * 2)
+        model.weight.data = weights[-1]
         torch.testing.assert_close(compiled(x), model(x))
-    assert report()["counters"]["captures"] == 4 and report()["counters"]["recaptures"] == 3
-    assert [(row["graphs"], row["nbytes"]) for row in report()["pools"]] == [(1, before[0]["nbytes"])]
-    model.weight.data = model.weight.data * 2
-    with pytest.warns(UserWarning, match=r"capture_limit=4 is reached; last reason: input \d \(\w+.weight, static\)"):
+    captures = 1 if device == "cpu" else 4
+    assert counters()["captures"] == captures and counters()["recaptures"] == captures - 1
+    assert [row["graphs"] for row in report()["pools"]] == [captures]
+    assert report()["pools"][0]["nbytes"] <= before[0]["nbytes"] * (1 if device == "cpu" else 2)
+    model.weight.data = weights[-1] * 2
+    if device == "cpu":
         torch.testing.assert_close(compiled(x), model(x))
+    else:
+        with pytest.warns(UserWarning, match=r"capture_limit=4 .* changing: input \d \(\w+.weight, static\)"):
+            torch.testing.assert_close(compiled(x), model(x))
+        assert [row["graphs"] for row in report()["pools"]] == [4]
+        # One that is kept serves again.
+        model.weight.data = weights[-1]
+        torch.testing.assert_close(compiled(x), model(x))
+        assert counters()["captures"] == 5
     torch.testing.assert_close(compiled(x), model(x))
+    assert counters()["eager_calls"] == 0
     for ours, theirs in held:
         torch.testing.assert_close(ours, theirs)
 
 
 @torch.no_grad()
+@pytest.mark.filterwarnings("ignore:airgraph.*capture_limit")
 def test_the_old_capture_goes_before_the_new_one_is_made(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = runtime_for(device)
     alive: list[int] = []
@@ -199,12 +213,11 @@ def test_the_old_capture_goes_before_the_new_one_is_made(device: str, monkeypatc
         return record(self, program, args, pool, options)
 
     monkeypatch.setattr(type(runtime), "record", watched)
-    compiled = torch.compile(lambda x: x + 1, backend="airgraph", options={"clone_input": False})
+    few = torch.compile(lambda x: x + 1, backend="airgraph", dynamic=True, options={"capture_limit": 1})
     forced = torch.compile(lambda x: x + 2, backend="airgraph", options={"force_recapture": True})
-    tensors = [torch.ones(3, device=device) for _ in range(3)]
-    for x in tensors:
-        compiled(x)
-        forced(x)
+    for rows in (3, 4, 5):
+        few(torch.ones(rows, device=device))
+        forced(torch.ones(3, device=device))
     assert alive == [0] * 6
 
 
@@ -213,15 +226,24 @@ def test_every_skip_and_every_recapture_has_its_reason(device: str) -> None:
     """The field's sixth complaint."""
     holder = nn.Module()
     holder.register_buffer("weight", torch.randn(4, device=device))
-    compiled = torch.compile(lambda x: x * holder.weight, backend="airgraph", options={"capture_limit": 3})
-    with pytest.warns(UserWarning, match=r"capture_limit=3 is reached; last reason: input \d .*weight.* was at 0x"):
-        for _ in range(5):
-            holder.weight = holder.weight.clone()
-            compiled(torch.ones(4, device=device))
-    found = report()
-    assert all(row["reason"] for row in found["graphs"])
-    assert sum("was at 0x" in row["reason"] for row in found["graphs"]) >= 2
-    assert found["counters"]["recaptures"] == 2
+    compiled = torch.compile(lambda x: x * holder.weight, backend="airgraph", dynamic=True)
+    kept = []
+    for _ in range(5):
+        holder.weight = holder.weight.clone()
+        kept.append(holder.weight)
+        compiled(torch.ones(4, device=device))
+    strided = torch.ones(4, 2, device=device)[:, 0]
+    compiled(strided.contiguous())
+    torch.backends.mkldnn.set_flags(False)
+    try:
+        compiled(strided.contiguous())
+    finally:
+        torch.backends.mkldnn.set_flags(True)
+    reasons = [row["reason"] for row in report()["graphs"]]
+    assert all(reasons)
+    assert sum("weight" in reason and "was at 0x" in reason for reason in reasons) == (0 if device == "cpu" else 4)
+    assert sum("settings of torch" in reason for reason in reasons) == 1
+    assert counters()["recaptures"] == len(reasons) - 1
 
 
 @torch.no_grad()
@@ -261,7 +283,8 @@ def test_a_reallocated_cache_is_followed(device: str) -> None:
         args = torch.tensor([step % 8], device=device), torch.full((2, 1), float(step), device=device)
         torch.testing.assert_close(compiled(*args), theirs(*args))
         torch.testing.assert_close(ours.cache, theirs.cache)
-    assert counters()["recaptures"] == 3
+    # An accelerator's allocator may hand out an address that was captured before.
+    assert counters()["recaptures"] <= (0 if device == "cpu" else 3)
 
 
 @torch.no_grad()
@@ -286,7 +309,7 @@ def test_a_model_freed_while_its_graph_lives(device: str) -> None:
         torch.multiprocessing.reductions.StorageWeakRef(tensor.untyped_storage())
         for tensor in (model.weight, model.calls)
     ]
-    graphs = [graph for graphed in ledger.callables for graph in graphed._graphs.values()]
+    graphs = [graph for graphed in ledger.callables for graph in graphed.captures]
     assert len(graphs) == 1
     del compiled, model
     torch._dynamo.reset()

@@ -17,7 +17,7 @@ sys.path.insert(0, "src/airgraph/runtime/cpu")
 import build_flags
 folder, sanitizer = Path(sys.argv[1]), sys.argv[2]
 folder.mkdir(parents=True)
-flags = [f for f in build_flags.compile_args() if f not in ("-O2", "-g0", "-Werror")]  # instrumentation adds warnings of its own
+flags = [f for f in build_flags.compile_args() if f not in ("-O2", "-g0")]  # not strict: instrumentation adds warnings of its own
 cpp_extension.load(
     name="_engine",
     sources=[str(Path(s).resolve()) for s in build_flags.sources(Path("."))],

@@ -101,6 +101,8 @@ def test_a_checkout_compiles_the_engine_once_into_the_cache_folder(tmp_path: Pat
     env = {"PYTHONPATH": str(source), "AIRGRAPH_CACHE_DIR": str(tmp_path / "cache")}
     assert f"loaded True path {tmp_path / 'cache'}" in _run(**env)
     built = next((tmp_path / "cache").rglob("*.so"))
+    # Pythons that share the folder must not build over each other.
+    assert sys.implementation.cache_tag in built.parent.name
     before = built.stat().st_mtime_ns
     assert "loaded True" in _run(**env)
     assert built.stat().st_mtime_ns == before

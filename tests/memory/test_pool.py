@@ -124,7 +124,7 @@ def test_a_turn_is_one_threads_at_a_time_and_never_nested() -> None:
 
     def work() -> None:
         for _ in range(20):
-            with turn.taken("a replay"):
+            with turn.having("a replay"):
                 inside[0] += 1
                 most[0] = max(most[0], inside[0])
                 time.sleep(0.0005)
@@ -136,10 +136,10 @@ def test_a_turn_is_one_threads_at_a_time_and_never_nested() -> None:
     for thread in threads:
         thread.join()
     assert most == [1]
-    with turn.taken("one"), pytest.raises(ReplayError, match="two was called by an operator of a graph"):
-        with turn.taken("two"):
+    with turn.having("one"), pytest.raises(ReplayError, match="two was called by an operator of a graph"):
+        with turn.having("two"):
             pass
-    with turn.taken("three"):
+    with turn.having("three"):
         pass
 
 
@@ -147,10 +147,10 @@ def test_a_wait_that_would_never_end_raises() -> None:
     turns, both, outcomes = (Turn(), Turn()), threading.Barrier(2), []
 
     def work(first: Turn, second: Turn) -> None:
-        with first.taken("outer"):
+        with first.having("outer"):
             both.wait()
             try:
-                with second.taken("inner"):
+                with second.having("inner"):
                     outcomes.append("ran")
             except ReplayError as error:
                 outcomes.append(str(error))

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from airgraph.cache.manifest import CachedInput
+from airgraph.cache.manifest import CachedInput, lazy_of
 from airgraph.cache.shape_condition import UnsupportedExpression, evaluate
 from airgraph.program.inputs import InputRole, span_nbytes
 
@@ -34,6 +34,10 @@ def why_not_admitted(inputs: Sequence[CachedInput], conditions: Sequence[str], a
             pairs = zip(arg.shape, arg.stride(), expected, strict=True)
             if any(size > 1 and have != want for size, have, want in pairs):
                 return f"{each.plan.source}: expected strides {expected}, got {list(arg.stride())}"
+            # One that was a plain number to Dynamo decided nothing: it does not trace what asks for it.
+            reason = _bind(each.offset, int(arg.storage_offset()), sizes) if isinstance(each.offset, str) else None
+            if reason is not None:
+                return f"{each.plan.source}: offset in its storage: {reason}"
     try:
         broken = next((text for text in conditions if not evaluate(text, sizes)), None)
     except UnsupportedExpression as error:
@@ -55,6 +59,8 @@ def _mismatch(each: CachedInput, arg: Any, sizes: dict[str, int]) -> str | None:
     if (arg.dtype, arg.device, arg.dim()) != (each.dtype, each.device, len(each.shape)):
         want = f"{each.dtype} of {len(each.shape)} dimensions on {each.device}"
         return f"expected {want}, got {arg.dtype} of {arg.dim()} on {arg.device}"
+    if lazy_of(arg) != each.lazy:
+        return f"expected a tensor that is lazily '{each.lazy}', got one that is '{lazy_of(arg)}'"
     for dim, (want_size, size) in enumerate(zip(each.shape, arg.shape, strict=True)):
         reason = _bind(want_size, size, sizes)
         if reason is not None:

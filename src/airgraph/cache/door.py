@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from airgraph.cache.entry import MISS, Entry
 from airgraph.cache.fingerprint import fingerprint, versions
@@ -24,8 +25,12 @@ from airgraph.cache.roots import Roots, without_grad_mode
 from airgraph.cache.staleness import why_stale
 from airgraph.cache.store import Store
 from airgraph.cache.trace import Executed, full_name, trace
+from airgraph.capture.callable import Overlapping
+from airgraph.capture.ledger import ledger
 from airgraph.errors import CacheError
+from airgraph.memory.locks import renew_after_fork
 from airgraph.options import Options
+from airgraph.runtime.cpu.engine import engine
 
 __all__ = ["CachedFunction"]
 
@@ -81,6 +86,7 @@ class CachedFunction:
         self._decompositions = decompositions
         self._strict = strict
         self._lock = threading.RLock()
+        renew_after_fork(self, "_lock")
         self._entries: tuple[Entry, ...] = ()
         # Files that were read, as they were then, and those that may be written over.
         self._read: dict[Path, object] = {}
@@ -88,20 +94,25 @@ class CachedFunction:
         self._store: Store | None = None
         self._uncached: Callable[..., Any] | None = None
         self._failures: list[str] = []
+        self._warned_of_overlap = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_dynamo_compiling():
             return self.__wrapped__(*args, **kwargs)
         if kwargs or len(args) != len(self._parameters) or not self._plain:
             args = self._arranged(args, kwargs)
-        for entry in self._entries:
-            result = entry.call(args)
-            if result is not MISS:
-                if entry is not self._entries[0]:
-                    self._put_first(entry)
-                return result
+        try:
+            for entry in self._entries:
+                result = entry.call(args)
+                if result is not MISS:
+                    if entry is not self._entries[0]:
+                        self._put_first(entry)
+                    return result
+        except Overlapping as reason:
+            return self._as_it_is(reason, args)
         if self._uncached is not None and len(self._failures) >= _MOST_FAILURES:
-            return self._call(self._uncached, args)
+            overlap = _overlap(args)
+            return self._call(self._uncached, args) if overlap is None else self._as_it_is(overlap, args)
         return self._miss(args)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -168,7 +179,10 @@ class CachedFunction:
             else:
                 self._put_first(entry)
                 reason = CacheError("what it depends on changes while it is called")
-        result = MISS if entry is None else entry.call(values)
+        try:
+            result = MISS if entry is None else entry.call(values)
+        except Overlapping as overlap:
+            return self._as_it_is(overlap, values)
         return self._without_cache(reason, values) if result is MISS else result
 
     def _entry_for(self, values: tuple[Any, ...]) -> Entry:
@@ -262,11 +276,29 @@ class CachedFunction:
         """The call's result as torch.compile gives it. An error of the function's own leaves all as it was."""
         if self._strict:
             raise CacheError(f"{self._name} is not cached: {error}") from error
+        overlap = _overlap(values)
+        if overlap is not None:
+            return self._as_it_is(overlap, values)
         uncached = self._uncached or self._compile_uncached(self.__wrapped__)
         result = self._call(uncached, values)
         self._uncached = uncached
         self._give_up(error)
         return result
+
+    def _as_it_is(self, reason: CacheError, values: tuple[Any, ...]) -> Any:
+        """The function itself: what is traced for one overlap of arguments is wrong for another, and nobody looks."""
+        if self._strict:
+            raise CacheError(f"{self._name} cannot be cached for this call: {reason}") from reason
+        if not self._warned_of_overlap:
+            self._warned_of_overlap = True
+            warnings.warn(
+                f"airgraph: a call of {self._name} is not cached and runs as it is: {reason}. Its results are the "
+                "same. Pass tensors that share no memory with what is written.",
+                stacklevel=4,
+            )
+        ledger.count("eager_calls")
+        with torch.no_grad():
+            return self._call(self.__wrapped__, values)
 
     def _give_up(self, error: CacheError) -> None:
         """Calls that no cached graph serves are compiled as without a cache."""
@@ -280,3 +312,10 @@ class CachedFunction:
                 stacklevel=5,
             )
         self._failures.append(reason)
+
+
+def _overlap(values: tuple[Any, ...]) -> CacheError | None:
+    """Whether two tensors of a call share memory, which torch.compile looks at when it traces and never again."""
+    tensors = [each for each in tree_leaves(values) if isinstance(each, torch.Tensor) and each.layout is torch.strided]
+    found = engine().first_overlap(tensors, list(range(len(tensors))))
+    return None if found is None else CacheError("two tensors among its arguments share memory")

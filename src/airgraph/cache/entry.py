@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +20,7 @@ from airgraph.cache.roots import Reader, Roots
 from airgraph.cache.source_path import Size, parse
 from airgraph.cache.state import Settled, State
 from airgraph.cache.watch import Watch
-from airgraph.capture.callable import GraphedCallable, NotAdmitted
+from airgraph.capture.callable import GraphedCallable, NotAdmitted, Overlapping
 from airgraph.capture.ledger import ledger
 from airgraph.errors import CacheError
 from airgraph.options import Options
@@ -76,7 +78,10 @@ class Entry:
         self._looked_at_before: set[Any] = set()
 
     def call(self, values: Sequence[Any]) -> Any:
-        """The function's result for these values of its parameters, or MISS: then nothing was executed."""
+        """The function's result for these values of its parameters, or MISS: then nothing was executed.
+
+        Raises Overlapping where no graph is right: an argument that is written shares memory with another.
+        """
         binding = self._binding
         if binding is None or binding.changed() or not self._settled.unchanged():
             bound = self._bind(values)
@@ -88,6 +93,8 @@ class Entry:
             return MISS
         try:
             outputs = self._graphed(args)
+        except Overlapping:
+            raise
         except NotAdmitted:
             return MISS
         self.served = True
@@ -108,7 +115,7 @@ class Entry:
     def _may_look_at(self, args: list[Any]) -> bool:
         """Check tensors and numbers that are no inputs of the graph, and remove them from its arguments."""
         count = len(self.manifest.inputs)
-        forms = [(arg.shape, arg.stride(), arg.dtype, arg.device) for arg in args[count:] if type(arg) is not int]
+        forms = [_form(arg) for arg in args[count:] if type(arg) is not int]
         key = (*forms, *(arg for arg in args if type(arg) is int))
         if key not in self._looked_at_before:
             if self._why_not_admitted(args) is not None:
@@ -205,4 +212,29 @@ def _program_of(manifest: Manifest, options: Options) -> CaptureProgram:
 
     name = ledger.next_name()
     plans = tuple(each.plan for each in manifest.inputs)
-    return CaptureProgram(name, gm, plans, manifest.device, views, dump_for(name, options.dump_dir), why_not)
+    dump = dump_for(name, options.dump_dir)
+    return CaptureProgram.build(
+        name,
+        gm,
+        plans,
+        manifest.device,
+        dump,
+        input_views=views,
+        fixed_offsets=_fixed_offsets(manifest),
+        why_not_admitted=why_not,
+    )
+
+
+def _fixed_offsets(manifest: Manifest) -> frozenset[int]:
+    """The inputs whose offset is also a size, or computed from sizes: the graph may have the one for the other."""
+    every = (*manifest.inputs, *manifest.looked_at)
+    texts = [str(size) for each in every for size in (*each.shape, *each.stride, each.offset, each.symbol)]
+    names = Counter(name for text in (*texts, *manifest.shape_conditions) for name in re.findall(r"[A-Za-z_]\w*", text))
+    return frozenset(
+        each.plan.index for each in manifest.inputs if isinstance(each.offset, str) and names[each.offset] != 1
+    )
+
+
+def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
+    place = (tensor.stride(), tensor.storage_offset(), tensor.is_conj(), tensor.is_neg())
+    return (tensor.shape, tensor.dtype, tensor.device, *place)

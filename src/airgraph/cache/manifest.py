@@ -1,6 +1,6 @@
 """One traced graph as a file: JSON text that says what it is, what it needs and what it took for granted.
 
-The first line is a checksum of all that follows, so that a damaged file is known as such. Format version 1.
+The first line is a checksum of all that follows, so that a damaged file is known as such. Format version 2.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from airgraph.cache.state import State
 from airgraph.errors import CacheError
 from airgraph.program.inputs import InputPlan, InputRole
 
-__all__ = ["FORMAT", "CachedInput", "Manifest"]
+__all__ = ["FORMAT", "CachedInput", "Manifest", "lazy_of"]
 
-FORMAT = 1
+FORMAT = 2
 _MAGIC = "airgraph cache"
 
 
@@ -30,7 +30,8 @@ _MAGIC = "airgraph cache"
 class CachedInput:
     """An argument of the graph: its plan, where it lies, and its form.
 
-    Of a tensor dtype, device, shape and strides, sizes as numbers or expressions over symbols; of a number its symbol.
+    Of a tensor dtype, device, shape, strides and offset in its storage, as numbers or expressions over symbols, and
+    what is lazily done to it: "", "conj", "neg" or "conj neg"; of a number its symbol.
     """
 
     plan: InputPlan
@@ -39,6 +40,8 @@ class CachedInput:
     device: torch.device | None = None
     shape: tuple[int | str, ...] = ()
     stride: tuple[int | str, ...] = ()
+    offset: int | str = 0
+    lazy: str = ""
     symbol: int | str | None = None
 
     @property
@@ -52,7 +55,8 @@ class CachedInput:
         if not self.is_tensor:
             return {**held, "symbol": self.symbol}
         form = {"dtype": value_to(self.dtype)["dtype"], "device": str(self.device)}
-        return {**held, **form, "shape": list(self.shape), "stride": list(self.stride)}
+        place = {"shape": list(self.shape), "stride": list(self.stride), "offset": self.offset}
+        return {**held, **form, **place, "lazy": self.lazy}
 
     @classmethod
     def from_data(cls, index: int, data: Mapping[str, Any]) -> CachedInput:
@@ -62,7 +66,12 @@ class CachedInput:
             return cls(plan, path, symbol=_size(data["symbol"]))
         dtype, device = value_from({"dtype": data["dtype"]}, {}), value_from({"device": data["device"]}, {})
         shape, stride = tuple(map(_size, data["shape"])), tuple(map(_size, data["stride"]))
-        return cls(plan, path, dtype, device, shape, stride)
+        return cls(plan, path, dtype, device, shape, stride, _size(data["offset"]), str(data["lazy"]))
+
+
+def lazy_of(tensor: torch.Tensor) -> str:
+    """What is lazily done to a tensor."""
+    return " ".join(name for name, is_so in (("conj", tensor.is_conj()), ("neg", tensor.is_neg())) if is_so)
 
 
 def _size(size: Any) -> int | str:

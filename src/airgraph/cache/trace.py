@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 import threading
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ from torch.fx import GraphModule
 from airgraph.cache.admission import why_not_admitted
 from airgraph.cache.conditions import CONSTANTS, Condition, Read, conditions_of
 from airgraph.cache.graph_format import Unwritable, graph_to
-from airgraph.cache.manifest import CachedInput, Manifest
+from airgraph.cache.manifest import CachedInput, Manifest, lazy_of
 from airgraph.cache.returned import returned_objects
 from airgraph.cache.roots import Reader, Roots
 from airgraph.cache.shape_condition import evaluate, symbols
@@ -31,6 +32,7 @@ from airgraph.cache.structure import Leaf, structure_of
 from airgraph.cache.traced_code import checksums
 from airgraph.capture.preparation import prepare
 from airgraph.errors import AirgraphError, CacheError, UnsupportedGraph
+from airgraph.memory.locks import renew_after_fork
 from airgraph.options import Options
 from airgraph.program import lowering
 from airgraph.program.inputs import InputPlan, InputRole
@@ -39,7 +41,8 @@ from airgraph.program.support import check_capturable
 
 __all__ = ["Executed", "full_name", "trace"]
 
-_ONE_AT_A_TIME = threading.RLock()
+_one_at_a_time = threading.RLock()
+renew_after_fork(sys.modules[__name__], "_one_at_a_time")
 
 
 class Executed(CacheError):
@@ -83,7 +86,7 @@ def trace(
     settings = torch._dynamo.config.patch(specialize_float=True, replay_side_effects=False)
     try:
         # One function at a time, as Dynamo does it.
-        with _ONE_AT_A_TIME, torch.no_grad(), settings:
+        with _one_at_a_time, torch.no_grad(), settings:
             try:
                 result = compiled(*arguments.args, **arguments.kwargs)
             except Exception as error:
@@ -267,7 +270,8 @@ def _cached_input(plan: InputPlan, text: str, value: Any, read: Read) -> CachedI
             raise Unwritable(f"{plan.source} is in a {type(owner).__name__}, which looks up its items in its own way")
     if isinstance(value, torch.Tensor) and value.layout is torch.strided:
         shape, stride = tuple(map(_size, value.shape)), tuple(map(_size, value.stride()))
-        return CachedInput(plan, path, value.dtype, value.device, shape, stride)
+        offset = _size(value.storage_offset())
+        return CachedInput(plan, path, value.dtype, value.device, shape, stride, offset, lazy_of(value))
     if isinstance(value, (int, torch.SymInt)):
         return CachedInput(plan, path, symbol=_size(value))
     raise Unwritable(f"{plan.source} is a {type(value).__name__}")

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
@@ -35,7 +35,7 @@ def checksums(traced: Iterable[CodeType]) -> dict[str, str]:
             continue
         checksum = _of_file(file)
         if checksum is None:
-            file = _TYPED + getattr(code, "co_qualname", code.co_name)
+            file = _TYPED + _qualified_name(code)
             checksum = digest_of_code(code)
             if _of_typed(file) != checksum:
                 raise Unwritable(f"the code of {code.co_name} is in no file, so that a change would not be seen")
@@ -87,6 +87,24 @@ def _named(code: CodeType) -> Iterator[tuple[str, str]]:
         if isinstance(constant, CodeType):
             yield constant.co_name, digest_of_code(constant)
             yield from _named(constant)
+
+
+def _qualified_name(code: CodeType) -> str:
+    """Python 3.10 knows only its last part; there the main module and its classes are searched for the code."""
+    known: str | None = getattr(code, "co_qualname", None)
+    if known is not None:
+        return known
+    namespace = getattr(sys.modules.get("__main__"), "__dict__", {})
+    return next(_places_of(digest_of_code(code), namespace, set()), code.co_name)
+
+
+def _places_of(digest: str, namespace: Mapping[str, Any], entered: set[type]) -> Iterator[str]:
+    for name, value in list(namespace.items()):
+        if isinstance(value, FunctionType) and digest_of_code(value.__code__) == digest:
+            yield name
+        elif isinstance(value, type) and value.__module__ == "__main__" and value not in entered:
+            entered.add(value)
+            yield from (f"{name}.{place}" for place in _places_of(digest, vars(value), entered))
 
 
 def _of_typed(name: str) -> str | None:

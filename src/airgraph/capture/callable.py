@@ -7,8 +7,9 @@ import threading
 import time
 import warnings
 import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import is_
 from typing import Any
 
 import torch
@@ -19,15 +20,16 @@ from airgraph.capture.pools import pool_for
 from airgraph.capture.verification import Verification
 from airgraph.capture.warmup import CannotGoOn, warming_threads
 from airgraph.errors import CacheError, InputMoved, OptionError, ReplayError, UnsupportedGraph
-from airgraph.memory.pool import MemoryPool
+from airgraph.memory.pool import MemoryPool, TurnLike
 from airgraph.memory.turn import Turn
 from airgraph.options import Options
 from airgraph.program.inputs import InputRole
 from airgraph.program.program import CaptureProgram
 from airgraph.program.support import check_capturable
-from airgraph.runtime.base import DeviceGraph, DeviceRuntime, InputProblem
+from airgraph.runtime.base import DeviceGraph, DeviceRuntime, InputProblem, TakesTurns
+from airgraph.runtime.cpu.engine import engine
 
-__all__ = ["CapturedGraph", "GraphedCallable", "NotAdmitted"]
+__all__ = ["CapturedGraph", "GraphedCallable", "NotAdmitted", "Overlapping"]
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +38,18 @@ class NotAdmitted(CacheError):
     """A program is not right for the arguments of a call; nothing was executed."""
 
 
-@dataclass(frozen=True, slots=True)
+_NEW_KEY = "new key"
+# Of captures for one call; more than one only where torch's settings change under it.
+_MOST_ATTEMPTS = 3
+# How many values of something that changes stand in a message.
+_MOST_NAMED = 8
+
+
+class Overlapping(NotAdmitted):
+    """An argument that is written shares memory with another, for which no program is traced."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class CapturedGraph:
     """One capture of a program; `record` is its row in the report."""
 
@@ -46,13 +59,34 @@ class CapturedGraph:
     pool: MemoryPool
 
 
+@dataclass(frozen=True, slots=True)
+class _Usual:
+    """What served the last call, for the next one to find at once.
+
+    call: takes the turn by itself. numbers: index, type and value of each number of the key; 1, 1.0 and True differ.
+    """
+
+    call: Callable[[list[Any]], list[Any] | InputProblem]
+    record: GraphRecord
+    numbers: tuple[tuple[int, type, Any], ...] | None
+
+    def serves(self, args: list[Any]) -> bool:
+        for index, kind, value in self.numbers or ():
+            arg = args[index]
+            if arg != value or arg.__class__ is not kind:
+                return False
+        return True
+
+
 class GraphedCallable:
     """Calls a program by replaying a capture of it.
 
     1. The key of a call is its numbers; a call with a new key captures, which executes nothing.
     2. Every call then copies its user inputs and replays exactly once.
-    3. An input used in place that has moved follows `on_input_move`.
-    4. What cannot be captured runs eagerly, with one warning.
+    3. What a capture took for granted of arguments and settings is compared at each call. An input used in place that
+       has moved follows `on_input_move`; where the rest differs, another capture of the key serves, or a new one.
+    4. `capture_limit` captures are kept, those that were used last.
+    5. What cannot be captured runs eagerly, with one warning.
 
     Takes a list of arguments and empties it, as torch's compilers expect (`_boxed_call`). Calls of all graphs of a pool
     are serialised, from whatever thread. It does not keep its inputs alive.
@@ -60,32 +94,45 @@ class GraphedCallable:
 
     _boxed_call = True
 
-    def __init__(self, program: CaptureProgram, runtime: DeviceRuntime, options: Options) -> None:
+    def __init__(
+        self,
+        program: CaptureProgram,
+        runtime: DeviceRuntime,
+        options: Options,
+        uncaptured: Callable[..., Sequence[Any]] | None = None,
+    ) -> None:
+        """uncaptured: what the program was lowered from, for arguments that it is not right for."""
         self._program = program
         self._runtime = runtime
         self._options = options
+        self._uncaptured = uncaptured
         self._pool = pool_for(program, runtime, options)
         # With a pool for each capture, no other callable shares any of them.
-        self._turn = self._pool.turn if self._pool is not None else Turn()
+        self._turn: TurnLike = self._pool.turn if self._pool is not None else Turn()
         self._scalars = [plan.index for plan in program.inputs if plan.role is InputRole.SCALAR]
-        self._graphs: dict[GraphKey, CapturedGraph] = {}
-        # The capture that served the last call, for the usual one to find at once.
-        self._single: CapturedGraph | None = None
-        self._numbers: list[Any] = []
-        self._captures = 0
+        self._written = [plan.index for plan in program.inputs if plan.role is InputRole.MUTATED]
+        # Of each key, the one that served last at the front.
+        self._graphs: dict[GraphKey, list[CapturedGraph]] = {}
+        # All of them, the one that served last at the end.
+        self._kept: OrderedDict[CapturedGraph, None] = OrderedDict()
+        self._usual: _Usual | None = None
         self._eager_keys: set[GraphKey] = set()
         self._always_eager: str | None = None
         self._skip_record: GraphRecord | None = None
         self._skip_reported = False
-        self._limit_reached = False
-        self._warned_held = False
+        self._warned: set[str] = set()
         self._checks_held = options.live_outputs in ("warn", "error")
         # Whether what a replay makes is handed out as it is, with nothing to look at before.
-        self._hands_out = not self._checks_held and options.clone_output is False and not options.verify_every
+        self._hands_out = (
+            not self._checks_held
+            and options.clone_output is False
+            and not options.verify_every
+            and not options.force_recapture
+        )
         self._verification = Verification(program, runtime, options)
         self._verified_after = 0
         _check_clone_output(options, len(program.gm.graph.output_node().args[0]))  # type: ignore[arg-type]
-        ledger.callables.add(self)
+        ledger.add_callable(self)
         if options.force_eager:
             self._run_eagerly_from_now("force_eager is set", warn=False)
             return
@@ -95,28 +142,19 @@ class GraphedCallable:
             self._run_eagerly_from_now(str(obstacle), obstacle=obstacle)
 
     def __call__(self, args: list[Any]) -> list[Any]:
-        me = threading.get_ident()
-        turn = self._turn
-        if turn.owner == me:
-            raise turn.refusal(self._program.name)
-        if not turn.lock.acquire(blocking=False):
-            turn.wait(me, self._program.name)
-        turn.owner = me
         try:
-            graph = self._single
-            if graph is not None and self._scalars and not self._has_same_numbers(args):
-                graph = None
-            if graph is not None and self._hands_out and not warming_threads:
-                # The usual call, without a detour.
-                outputs = graph.device_graph.run(args)
+            usual = self._usual
+            if usual is not None and (usual.numbers is None or usual.serves(args)) and not warming_threads:
+                # The usual call, without a detour: the engine takes the turn.
+                outputs = usual.call(args)
                 if outputs.__class__ is list:
-                    graph.record.replays += 1
+                    usual.record.replays += 1
                     return outputs
-            del graph
-            return self._call(args)
+            # Not held here while it is captured anew.
+            del usual
+            with self._turn.having(self._program.name):
+                return self._call(args)
         finally:
-            turn.owner = None
-            turn.lock.release()
             args.clear()
 
     def call(self, *args: Any) -> list[Any]:
@@ -125,74 +163,108 @@ class GraphedCallable:
 
     def reset(self) -> None:
         """Forget all captures; the next call captures anew. Raises ReplayError from within a call of this graph."""
-        with self._turn.taken(f"reset of {self._program.name}"):
-            for graph in self._graphs.values():
+        with self._turn.having(f"reset of {self._program.name}"):
+            self._usual = None
+            for graph in self._kept:
                 graph.device_graph.close()
+            self._kept.clear()
             self._graphs.clear()
-            self._single = None
-            self._captures = 0
             self._eager_keys.clear()
-            self._warned_held = False
+            self._warned.clear()
             self._skip_reported = False
-            if self._limit_reached:
-                self._always_eager, self._limit_reached = None, False
+
+    @property
+    def captures(self) -> list[CapturedGraph]:
+        """Those that are kept, the one that served last at the end."""
+        return list(self._kept)
 
     def captured(self, args: list[Any]) -> CapturedGraph | None:
-        """The capture that a call with these arguments would replay."""
-        return self._graphs.get(self._key(args))
+        """The capture that a call with these arguments is served by, if it was captured for arguments like them."""
+        kept = self._graphs.get(self._key(args))
+        return kept[0] if kept else None
 
     def _call(self, args: list[Any]) -> list[Any]:
         warming = bool(warming_threads) and threading.get_ident() in warming_threads
         if self._always_eager is not None:
             self._report_skip()
             return self._placeholders(args) if warming else self._eager(args)
-        graph = self._single
-        if graph is None or self._scalars:
-            key = self._key(args)
-            if key in self._eager_keys:
-                return self._placeholders(args) if warming else self._eager(args)
-            graph = self._graphs.get(key)
-            if graph is not None:
-                self._keep_at_hand(graph, args)
-        if graph is None or (self._options.force_recapture and not warming):
-            reason = "new key" if graph is None else "force_recapture is set"
-            # Not held here while it is captured anew.
-            graph = None
-            graph = self._capture(args, reason)
+        key = self._key(args)
+        if key in self._eager_keys:
+            return self._placeholders(args) if warming else self._eager(args)
+        if any(isinstance(arg, torch.Tensor) and engine().is_foreign(arg) for arg in args):
+            # Such as a fake tensor: there is no memory to capture, or none that is the argument's.
+            return self._on_foreign(args)
         if warming:
+            kept = self._graphs.get(key)
+            graph = kept[0] if kept else self._capture(args, _NEW_KEY)
             return self._placeholders(args) if graph is None else graph.device_graph.blank(args)
-        while graph is not None:
-            outputs = self._replay(graph, args)
-            if not isinstance(outputs, tuple):
-                return outputs
-            reason = self._why_captured_anew(graph, outputs, args)
-            graph = None
-            graph = self._capture(args, reason)
+        reason = _NEW_KEY
+        if self._options.force_recapture and self._graphs.get(key):
+            self._drop(self._graphs[key][0])
+            reason = "force_recapture is set"
+        try:
+            for _ in range(_MOST_ATTEMPTS):
+                outcome = self._replay_kept(key, args)
+                if isinstance(outcome, list):
+                    return outcome
+                if self._capture(args, outcome or reason) is None:
+                    return self._eager(args)
+        except NotAdmitted as refusal:
+            if self._uncaptured is None:
+                raise
+            return self._without_lowering(args, refusal)
+        # Settings that another thread changes all the time.
         return self._eager(args)
 
-    def _replay(self, graph: CapturedGraph, args: list[Any]) -> list[Any] | InputProblem:
-        if self._checks_held:
-            self._report_held_outputs(graph)
-        self._verified_after += 1
-        verifies = self._options.verify_every and self._verified_after % self._options.verify_every == 0
-        snapshot = self._verification.before(args) if verifies else None
-        outputs = graph.device_graph.run(args)
-        if isinstance(outputs, tuple):
-            self._verified_after -= 1
-            return outputs
-        graph.record.replays += 1
-        if snapshot is not None:
-            self._verification.check(snapshot, args, outputs)
+    def _on_foreign(self, args: list[Any]) -> list[Any]:
+        """By the final FX graph, with gradients where they are on: what a transform wraps may need them."""
+        ledger.count("eager_calls")
+        with torch._C._DisableAutocast():
+            return list(self._program.gm(*args))
+
+    def _without_lowering(self, args: list[Any], refusal: NotAdmitted) -> list[Any]:
+        """By what the program was lowered from: one operator after the other, on the arguments as they are."""
+        assert self._uncaptured is not None
+        ledger.count("eager_calls")
+        self._warn_once(
+            "refused",
+            f"airgraph: {self._program.name} runs eagerly where it was traced for other arguments: {refusal}. Results "
+            "are right, but not replayed. Pass tensors that share no memory with what is written.",
+        )
+        return list(self._uncaptured(*args))
+
+    def _replay_kept(self, key: GraphKey, args: list[Any]) -> list[Any] | str:
+        """The outputs by a capture that there is; else why none serves, "" if there is none."""
+        reason = ""
+        snapshot = None
+        verifies = self._options.verify_every and (self._verified_after + 1) % self._options.verify_every == 0
+        for graph in list(self._graphs.get(key, ())):
+            if self._checks_held:
+                self._report_held_outputs(graph)
+            if verifies and snapshot is None:
+                snapshot = self._verification.before(args)
+            run = graph.device_graph.run if self._pool is not None else _run_in_own_pool(graph)
+            outputs = run(args)
+            if isinstance(outputs, tuple):
+                reason = reason or self._why_not(graph, outputs, args)
+                continue
+            graph.record.replays += 1
+            self._verified_after += 1
+            self._keep_at_hand(graph, args)
+            if snapshot is not None:
+                self._verification.check(snapshot, args, outputs)
+            return self._handed_out(outputs)
+        return reason
+
+    def _handed_out(self, outputs: list[Any]) -> list[Any]:
         chosen = self._options.clone_output
-        if chosen is not False:
-            views = self._program.input_views
-            outputs = [
-                out.clone()
-                if isinstance(out, torch.Tensor) and i not in views and (chosen is True or i in chosen)
-                else out
-                for i, out in enumerate(outputs)
-            ]
-        return outputs
+        if chosen is False:
+            return outputs
+        views = self._program.input_views
+        return [
+            out.clone() if isinstance(out, torch.Tensor) and i not in views and (chosen is True or i in chosen) else out
+            for i, out in enumerate(outputs)
+        ]
 
     def _report_held_outputs(self, graph: CapturedGraph) -> None:
         if not graph.device_graph.held_outputs():
@@ -203,28 +275,15 @@ class GraphedCallable:
         )
         if self._options.live_outputs == "error":
             raise ReplayError(message)
-        if not self._warned_held:
-            self._warned_held = True
-            warnings.warn(message, stacklevel=2)
+        self._warn_once("held", message)
 
     def _capture(self, args: list[Any], reason: str) -> CapturedGraph | None:
         self._check_admitted(args)
         key = self._key(args)
-        old = self._graphs.pop(key, None)
-        self._single = None
-        if old is not None:
-            old.device_graph.close()
-            old.record.state = "dropped"
-        recaptures = old is not None
-        # Its memory is free for the new capture.
-        del old
-        if self._captures >= self._options.capture_limit:
-            self._limit_reached = True
-            self._run_eagerly_from_now(f"capture_limit={self._options.capture_limit} is reached; last reason: {reason}")
-            return None
         pool = self._pool if self._pool is not None else self._runtime.open_pool(self._program.device)
         if pool.closed:
             raise OptionError(f"{self._program.name} is to be captured for a new key, but {pool!r} was closed.")
+        self._make_room(reason)
         start = time.perf_counter()
         try:
             # The program has its casts already.
@@ -234,9 +293,8 @@ class GraphedCallable:
             self._skip_key(key, obstacle)
             return None
         elapsed_ms = (time.perf_counter() - start) * 1e3
-        self._captures += 1
         ledger.count("captures")
-        if recaptures:
+        if reason != _NEW_KEY:
             ledger.count("recaptures")
         record = GraphRecord(
             name=self._program.name,
@@ -257,7 +315,7 @@ class GraphedCallable:
         if self._program.dump is not None:
             self._program.dump.tape(str(key), device_graph.describe())
         graph = CapturedGraph(key, device_graph, record, pool)
-        self._graphs[key] = graph
+        self._graphs.setdefault(key, []).insert(0, graph)
         self._keep_at_hand(graph, args)
         log.info(
             "captured %s key %s: %d nodes, %d arena bytes, %.1f ms",
@@ -269,12 +327,52 @@ class GraphedCallable:
         )
         return graph
 
-    def _why_captured_anew(self, graph: CapturedGraph, problem: InputProblem, args: list[Any]) -> str:
-        """Raises InputMoved where the options say so."""
+    def _make_room(self, reason: str) -> None:
+        """Drop what was used least recently, so that one more capture may be kept."""
+        limit = self._options.capture_limit
+        while len(self._kept) >= limit:
+            what_changes = self._what_changes(reason)
+            self._drop(next(iter(self._kept)))
+            self._warn_once(
+                "limit",
+                f"airgraph: {self._program.name} keeps capture_limit={limit} captures and drops the one used least "
+                f"recently for each new one, which costs a capture whenever it comes again. What keeps changing: "
+                f"{what_changes}. Raise capture_limit, or pad to fewer shapes.",
+            )
+
+    def _what_changes(self, reason: str) -> str:
+        """What tells the captures that are kept from one another, for a person to read."""
+        changing = []
+        for position, index in enumerate(self._scalars):
+            values = {graph.key.scalars[position].value for graph in self._kept}
+            if len(values) > 1:
+                some = ", ".join(map(str, sorted(values)[:_MOST_NAMED]))
+                changing.append(f"{self._program.inputs[index].source} (such as {some})")
+        others = [graph for graph in self._kept if graph.record.reason != _NEW_KEY]
+        if len(others) * 2 > len(self._kept) or not changing:
+            changing.append(reason)
+        return "; ".join(changing)
+
+    def _drop(self, graph: CapturedGraph) -> None:
+        if self._usual is not None and self._usual.record is graph.record:
+            self._usual = None
+        self._kept.pop(graph, None)
+        self._graphs[graph.key].remove(graph)
+        graph.device_graph.close()
+        graph.record.state = "dropped"
+
+    def _why_not(self, graph: CapturedGraph, problem: InputProblem, args: list[Any]) -> str:
+        """Why a capture does not serve a call, in words. Raises InputMoved and NotAdmitted where that is no reason to
+        capture anew."""
         what, index = problem
         if what == "lost":
+            self._drop(graph)
             return "the memory of an output was resized or freed"
+        if what == "settings":
+            return "settings of torch that kernels depend on have changed"
         plan = self._program.inputs[index]
+        if what == "overlapping":
+            raise Overlapping(f"input {index} ({plan.source}) shares memory with one that the graph writes")
         if what == "mismatched":
             return f"input {index} ({plan.source}) has another shape, strides or dtype"
         old, new = graph.device_graph.captured_address(index), args[index].data_ptr()
@@ -286,26 +384,43 @@ class GraphedCallable:
         return message
 
     def _keep_at_hand(self, graph: CapturedGraph, args: list[Any]) -> None:
-        if not self._options.force_recapture:
-            self._single = graph
-            self._numbers = [args[index] for index in self._scalars]
+        """It served last, and is asked first."""
+        kept = self._graphs[graph.key]
+        if kept[0] is not graph:
+            kept.remove(graph)
+            kept.insert(0, graph)
+        self._kept[graph] = None
+        self._kept.move_to_end(graph)
+        if self._hands_out and isinstance(graph.device_graph, TakesTurns):
+            numbers = tuple((index, type(args[index]), args[index]) for index in self._scalars)
+            self._usual = _Usual(graph.device_graph.call, graph.record, numbers or None)
 
-    def _has_same_numbers(self, args: list[Any]) -> bool:
-        """As those of the last call, so that its graph serves this one; 1, 1.0 and True differ."""
-        numbers = [args[index] for index in self._scalars]
-        return numbers == self._numbers and all(map(is_, map(type, numbers), map(type, self._numbers)))
+    def _warn_once(self, what: str, message: str) -> None:
+        if what not in self._warned:
+            self._warned.add(what)
+            warnings.warn(message, stacklevel=2)
 
     def _key(self, args: list[Any]) -> GraphKey:
         return GraphKey.of([args[index] for index in self._scalars])
 
     def _eager(self, args: list[Any]) -> list[Any]:
-        self._check_admitted(args)
+        try:
+            self._check_admitted(args)
+        except NotAdmitted as refusal:
+            if self._uncaptured is None:
+                raise
+            return self._without_lowering(args, refusal)
         ledger.count("eager_calls")
         with torch.no_grad(), torch._C._DisableAutocast():
             return list(self._program.gm(*args))
 
     def _check_admitted(self, args: list[Any]) -> None:
         """Raises NotAdmitted. Not needed at a replay, which compares its arguments' forms with the capture's."""
+        found = engine().first_overlap(args, self._written) if self._written else None
+        if found is not None:
+            # The program was lowered for arguments of which none shares memory with one that it writes.
+            written, other = (self._program.inputs[index].source for index in found)
+            raise Overlapping(f"{written} is written and shares memory with {other}")
         if self._program.why_not_admitted is not None:
             reason = self._program.why_not_admitted(args)
             if reason is not None:
@@ -342,8 +457,6 @@ class GraphedCallable:
         self, reason: str, *, obstacle: UnsupportedGraph | None = None, warn: bool = True
     ) -> None:
         self._always_eager = reason
-        self._graphs.clear()
-        self._single = None
         self._skip_record = self._note_eager(reason, "", obstacle, warn=warn)
         self._skip_reported = True
 
@@ -367,6 +480,18 @@ class GraphedCallable:
                 stacklevel=2,
             )
         return record
+
+
+def _run_in_own_pool(graph: CapturedGraph) -> Callable[[list[Any]], list[Any] | InputProblem]:
+    """`run` in the turn of a pool that no other graph has."""
+    if isinstance(graph.device_graph, TakesTurns):
+        return graph.device_graph.call
+
+    def run(args: list[Any]) -> list[Any] | InputProblem:
+        with graph.pool.turn.having(graph.record.name):
+            return graph.device_graph.run(args)
+
+    return run
 
 
 def _nbytes(arg: Any) -> int:

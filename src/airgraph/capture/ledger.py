@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from airgraph.memory.locks import renew_after_fork
+
 __all__ = ["GraphRecord", "Ledger", "ledger"]
 
 
@@ -40,7 +42,8 @@ class Ledger:
     """Counts and rows. Rows are kept until `clear`, callables weakly, so that they can be reset."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        renew_after_fork(self, "_lock")
         self.records: list[GraphRecord] = []
         self.callables: weakref.WeakSet[Any] = weakref.WeakSet()
         self.pools: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -58,6 +61,14 @@ class Ledger:
     def add(self, record: GraphRecord) -> None:
         with self._lock:
             self.records.append(record)
+
+    def add_callable(self, graphed: Any) -> None:
+        with self._lock:
+            self.callables.add(graphed)
+
+    def callables_alive(self) -> list[Any]:
+        with self._lock:
+            return list(self.callables)
 
     def add_pool(self, pool: Any) -> None:
         with self._lock:

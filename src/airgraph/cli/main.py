@@ -17,6 +17,7 @@ import typer
 
 from airgraph.cli import cache, doctor, generate
 from airgraph.cli.failure import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_UNEXPECTED, EXIT_USAGE, CommandError
+from airgraph.cli.standard_streams import complain, lost_output, open_streams
 from airgraph.errors import AirgraphError
 
 __all__ = ["app", "main"]
@@ -61,21 +62,36 @@ def main(arguments: Sequence[str] | None = None) -> None:
     arguments: words after the program's name; sys.argv's when None.
     A failure prints one line to stderr; AIRGRAPH_TRACEBACK=1 adds the traceback.
     """
-    # A terminal in an ASCII locale must not turn a generated "é" into a crash.
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
+    open_streams()
     warnings.formatwarning = _warning_line
     sys.exit(_exit_code(arguments))
 
 
 def _exit_code(arguments: Sequence[str] | None) -> int:
+    """Of every command and every failure: what was said must have arrived as well."""
+    failed: Exception | None = None
+    try:
+        exit_code = _run(arguments)
+    except OSError as error:
+        failed, exit_code = error, EXIT_FAILED
+    lost = lost_output()
+    if lost is None:
+        return exit_code if failed is None else _unexpected(failed)
+    if lost:
+        complain(f"airgraph: error: {lost}")
+    return exit_code or EXIT_FAILED
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    """Raises OSError, which may be that of an output stream."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         result = app(words, prog_name="airgraph", standalone_mode=False)
-        sys.stdout.flush()
     except KeyboardInterrupt:
         result = EXIT_INTERRUPTED
+    except SystemExit as ended:
+        # So typer and rich end where nobody reads what they write.
+        result = ended.code
     except CommandError as error:
         return _fail(str(error), error.exit_code, error)
     except AirgraphError as error:
@@ -84,28 +100,30 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
         return _fail(_usage_message(error), EXIT_USAGE, error)
     except typer.Abort:
         result = EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # The reader (`airgraph ... | head`) left. Keep the interpreter's last flush from complaining.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_FAILED
+    except OSError:
+        raise
     except Exception as error:
-        # The boundary of the process: whatever arrives here, the user gets a line and not a traceback.
-        cause = _airgraph_cause(error)
-        if cause is not None:
-            return _fail(str(cause), EXIT_FAILED, error)
-        # Foreign errors may print whole tensors.
-        what = textwrap.shorten(str(error), UNEXPECTED_WIDTH, placeholder=" ...")
-        message = f"{type(error).__name__}: {what} (set {TRACEBACK_VARIABLE}=1 for the traceback)"
-        return _fail(message, EXIT_UNEXPECTED, error)
+        return _unexpected(error)
     if result == EXIT_INTERRUPTED:
-        print("airgraph: interrupted", file=sys.stderr)
+        complain("airgraph: interrupted")
     return result if isinstance(result, int) else 0
+
+
+def _unexpected(error: Exception) -> int:
+    """The boundary of the process: whatever arrives here, the user gets a line and not a traceback."""
+    cause = _airgraph_cause(error)
+    if cause is not None:
+        return _fail(str(cause), EXIT_FAILED, error)
+    # Foreign errors may print whole tensors.
+    what = textwrap.shorten(str(error), UNEXPECTED_WIDTH, placeholder=" ...")
+    message = f"{type(error).__name__}: {what} (set {TRACEBACK_VARIABLE}=1 for the traceback)"
+    return _fail(message, EXIT_UNEXPECTED, error)
 
 
 def _fail(message: str, exit_code: int, error: BaseException) -> int:
     if os.environ.get(TRACEBACK_VARIABLE, "0") not in ("", "0"):
-        traceback.print_exception(error)
-    print(f"airgraph: error: {_one_line(message)}", file=sys.stderr)
+        complain("".join(traceback.format_exception(error)).rstrip())
+    complain(f"airgraph: error: {_one_line(message)}")
     return exit_code
 
 

@@ -144,7 +144,7 @@ def _pool_row(pool: MemoryPool, records: list[GraphRecord]) -> dict[str, Any]:
 def reset() -> None:
     """Forget every capture and every count, and free the memory of all pools. Compiled functions capture anew."""
     ledger.clear()
-    for graphed in list(ledger.callables):
+    for graphed in ledger.callables_alive():
         graphed.reset()
     if ledger.pools_alive():
         # Some may belong to graphs that only a cycle keeps.

@@ -28,6 +28,8 @@ class InputBuffers:
         self._blocks: list[torch.Tensor] = []
         self._followers: list[weakref.WeakSet[Follower]] = []
         self._replaced: list[list[tuple[StorageWeakRef, int]]] = []
+        # Blocks that were replaced and that graphs may still use.
+        self._leaving: list[torch.Tensor] = []
 
     @property
     def block_nbytes(self) -> tuple[int, ...]:
@@ -54,10 +56,15 @@ class InputBuffers:
         if self._blocks[position].nbytes < nbytes:
             old = self._blocks[position]
             self._replaced[position].append((StorageWeakRef(old.untyped_storage()), old.nbytes))
+            # It lives until all have moved, in the next call if this one is interrupted.
+            self._leaving.append(old)
             del old
             self._blocks[position] = torch.empty(nbytes, dtype=torch.uint8, device=self._device)
-            for each in self._followers[position]:
-                each.move_to(self._blocks[position].data_ptr())
+        if self._leaving:
+            for block, followers in zip(self._blocks, self._followers, strict=True):
+                for each in list(followers):
+                    each.move_to(block.data_ptr())
+            self._leaving.clear()
         block = self._blocks[position]
         if follower is not None:
             self._followers[position].add(follower)

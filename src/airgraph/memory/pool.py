@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from typing import Any
+from collections import deque
+from typing import Any, Protocol
 
 import torch
 
@@ -13,10 +14,18 @@ from airgraph.memory.input_buffers import InputBuffers
 from airgraph.memory.region import Region
 from airgraph.memory.turn import Turn
 
-__all__ = ["ArenaPool", "Lease", "MemoryPool"]
+__all__ = ["ArenaPool", "Lease", "MemoryPool", "TurnLike"]
 
 _ids = itertools.count(1)
 _lease_ids = itertools.count(1)
+
+
+class TurnLike(Protocol):
+    """The right to run the graphs of a pool: `memory.turn.Turn`, or the native engine's."""
+
+    def having(self, what: str) -> Any: ...
+
+    def if_free(self) -> Any: ...
 
 
 class Lease:
@@ -35,17 +44,20 @@ class MemoryPool:
     """An owned handle to memory that captured graphs share; they run one at a time, see `turn`.
 
     id: unique in the process. A closed pool takes no new graph; its memory goes with the last of its graphs.
-    neighbours: what the runtime's graphs know of one another.
+    neighbours: what the runtime's graphs know of one another. turn: a runtime whose graphs take it themselves gives its
+    own. Whatever changes what the pool holds happens in that turn; leases may end at any moment, in any thread, and are
+    struck off in the next one.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, turn: TurnLike | None = None) -> None:
         self.id = next(_ids)
         self.device = device
         self.closed = False
-        self.turn = Turn()
+        self.turn: TurnLike = Turn() if turn is None else turn
         self.inputs = InputBuffers(device)
         self.neighbours: Any = None
         self._leased: dict[int, Footprint] = {}
+        self._ended: deque[int] = deque()
 
     @property
     def device_type(self) -> str:
@@ -54,7 +66,8 @@ class MemoryPool:
     @property
     def footprint(self) -> Footprint:
         """What the graphs alive take together."""
-        return overlaid((*list(self._leased.values()), Footprint(inputs_nbytes=self.inputs.nbytes)))
+        live = self._live()
+        return overlaid((*live, Footprint(inputs_nbytes=self.inputs.nbytes if live else ())))
 
     @property
     def nbytes(self) -> int:
@@ -64,12 +77,12 @@ class MemoryPool:
     @property
     def unshared_nbytes(self) -> int:
         """Bytes that its graphs would hold if each had memory of its own."""
-        return sum(footprint.nbytes for footprint in list(self._leased.values()))
+        return sum(footprint.nbytes for footprint in self._live())
 
     @property
     def graphs(self) -> int:
         """How many graphs live in the pool."""
-        return len(self._leased)
+        return len(self._live())
 
     def nbytes_with(self, footprint: Footprint) -> int:
         """Bytes that the pool would hold with one more graph."""
@@ -77,7 +90,14 @@ class MemoryPool:
 
     def take(self, footprint: Footprint) -> Lease:
         """Memory for one more graph. Ask in the pool's turn."""
+        self.strike_off()
         return self._keep(Lease(self, footprint))
+
+    def strike_off(self) -> None:
+        """Let go of what ended leases held. Ask in the pool's turn."""
+        while self._ended:
+            del self._leased[self._ended.popleft()]
+            self._let_go()
 
     def give_back(self) -> None:
         """Return what no graph uses any more to the device."""
@@ -91,9 +111,20 @@ class MemoryPool:
         return lease
 
     def _end(self, lease_id: int) -> None:
-        del self._leased[lease_id]
+        """Called by the garbage collector: in any thread, perhaps while a graph of the pool runs."""
+        self._ended.append(lease_id)
+        with self.turn.if_free() as mine:
+            if mine:
+                self.strike_off()
+
+    def _let_go(self) -> None:
+        """After a lease was struck off."""
         if not self._leased:
             self.inputs.clear()
+
+    def _live(self) -> list[Footprint]:
+        ended = set(self._ended.copy())
+        return [footprint for lease_id, footprint in list(self._leased.items()) if lease_id not in ended]
 
     def __repr__(self) -> str:
         name = type(self).__name__
@@ -103,18 +134,19 @@ class MemoryPool:
 class ArenaPool(MemoryPool):
     """CPU memory. The intermediates of all its graphs overlay one another in one region."""
 
-    def __init__(self) -> None:
-        super().__init__(torch.device("cpu"))
+    def __init__(self, turn: TurnLike | None = None) -> None:
+        super().__init__(torch.device("cpu"), turn)
         self._region: Region | None = None
 
     def take(self, footprint: Footprint) -> Lease:
         """Memory for one more graph; the lease's region holds its intermediates from the first byte on."""
+        self.strike_off()
         if self._region is None or self._region.capacity < footprint.arena_nbytes:
             self._region = Region(footprint.arena_nbytes)
         return self._keep(Lease(self, footprint, self._region))
 
-    def _end(self, lease_id: int) -> None:
-        super()._end(lease_id)
+    def _let_go(self) -> None:
+        super()._let_go()
         if not self._leased:
             self._region = None
         elif self._region is not None:

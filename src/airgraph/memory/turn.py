@@ -1,8 +1,14 @@
-"""One replay at a time among graphs that share memory."""
+"""One replay at a time among graphs that share memory, in Python; `csrc/engine/turn.h` is the native engine's.
+
+Every taking is by `with` over a lock of the interpreter's own, so that no exception of a signal handler can fall
+between the taking and what gives it back.
+"""
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,61 +18,73 @@ __all__ = ["Turn"]
 
 
 class Turn:
-    """The right to run graphs of one pool: one thread has it at a time, and no graph runs within another's replay.
-
-    Where a microsecond counts, `lock` and `owner` are used directly, and `wait` where the lock is taken.
-    """
-
-    __slots__ = ("lock", "owner")
+    """The right to run graphs of one pool: one thread has it at a time, and no graph runs within another's replay."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.owner: int | None = None
+        self._lock = threading.Lock()
+        self._owner: int | None = None
+        _all.add(self)
 
     @contextmanager
-    def taken(self, what: str) -> Iterator[None]:
+    def having(self, what: str) -> Iterator[bool]:
         """Have the turn within the block, after a wait for other threads.
 
         Raises ReplayError if this thread has it already, or if the wait would never end.
         """
         me = threading.get_ident()
-        if self.owner == me:
-            raise self.refusal(what)
-        if not self.lock.acquire(blocking=False):
-            self.wait(me, what)
-        self.owner = me
+        if self._owner == me:
+            raise ReplayError(
+                f"{what} was called by an operator of a graph that is running, in the same memory pool: a graph cannot "
+                "run inside itself or its neighbours. Call the uncompiled function there, or use another pool."
+            )
+        self._check_wait(me, what)
         try:
-            yield
-        finally:
-            self.owner = None
-            self.lock.release()
-
-    def wait(self, me: int, what: str) -> None:
-        """Acquire the lock, which another thread has. Raises ReplayError if that one waits for this thread."""
-        with _waiting_lock:
-            turn: Turn | None = self
-            while turn is not None and turn.owner is not None:
-                if turn.owner == me:
-                    raise ReplayError(
-                        f"{what} would wait for ever: it was called within a replay, for whose pool the thread waits "
-                        "that it would wait for. Call graphs of two pools from one another in one order only."
-                    )
-                turn = _waiting.get(turn.owner)
             _waiting[me] = self
-        try:
-            self.lock.acquire()
+            with self._lock:
+                _waiting.pop(me, None)
+                try:
+                    self._owner = me
+                    yield True
+                finally:
+                    self._owner = None
         finally:
-            with _waiting_lock:
-                del _waiting[me]
+            _waiting.pop(me, None)
 
-    @staticmethod
-    def refusal(what: str) -> ReplayError:
-        return ReplayError(
-            f"{what} was called by an operator of a graph that is running, in the same memory pool: a graph cannot run "
-            "inside itself or its neighbours. Call the uncompiled function there, or use another pool."
-        )
+    @contextmanager
+    def if_free(self) -> Iterator[bool]:
+        """Have the turn within the block if nobody has it; the value says whether."""
+        if self._owner is not None:
+            yield False
+            return
+        with self.having("") as mine:
+            yield mine
+
+    def _check_wait(self, me: int, what: str) -> None:
+        turn: Turn | None = self
+        while turn is not None and turn._owner is not None:
+            if turn._owner == me:
+                raise ReplayError(
+                    f"{what} would wait for ever: it was called within a replay, for whose pool the thread waits that "
+                    "it would wait for. Call graphs of two pools from one another in one order only."
+                )
+            turn = _waiting.get(turn._owner)
+
+    def _renew(self) -> None:
+        if self._owner != threading.get_ident():
+            self._lock = threading.Lock()
+            self._owner = None
 
 
 # Which thread waits for which turn, to tell a wait that would never end.
 _waiting: dict[int, Turn] = {}
-_waiting_lock = threading.Lock()
+_all: weakref.WeakSet[Turn] = weakref.WeakSet()
+
+
+def _renew_all() -> None:
+    _waiting.clear()
+    for turn in list(_all):
+        turn._renew()
+
+
+# Threads that had a turn do not exist in the child.
+os.register_at_fork(after_in_child=_renew_all)

@@ -15,15 +15,17 @@ import torch
 from airgraph.errors import UnsupportedGraph
 from airgraph.memory.budget import check_budget
 from airgraph.memory.footprint import Footprint
+from airgraph.memory.locks import renew_after_fork
 from airgraph.memory.pool import MemoryPool
 from airgraph.options import Options
 from airgraph.program import source_lines
-from airgraph.program.inputs import InputRole
 from airgraph.program.program import CaptureProgram
 from airgraph.runtime.base import Capabilities, DeviceMemory
+from airgraph.runtime.cpu.engine import engine
 from airgraph.runtime.device_capture import Capture, Recorded
 from airgraph.runtime.device_footprint import predict_footprint
 from airgraph.runtime.device_graph import AcceleratorGraph
+from airgraph.runtime.input_forms import buffer_forms
 
 __all__ = ["AcceleratorRuntime", "DevicePool", "Failure"]
 
@@ -48,7 +50,7 @@ class DevicePool(MemoryPool):
     """
 
     def __init__(self, device: torch.device, module: Any, handle: Any) -> None:
-        super().__init__(device)
+        super().__init__(device, engine().Turn())
         self._module = module
         self._handle = handle
 
@@ -77,8 +79,8 @@ class DevicePool(MemoryPool):
     def give_back(self) -> None:
         self._module.empty_cache()
 
-    def _end(self, lease_id: int) -> None:
-        super()._end(lease_id)
+    def _let_go(self) -> None:
+        super()._let_go()
         if not self._leased:
             # The allocator lets no graph into a pool that its last graph has left.
             self._handle = None
@@ -99,7 +101,10 @@ class AcceleratorRuntime(ABC):
     failures: tuple[Failure, ...]
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        renew_after_fork(self, "_lock")
+        # The thread that is capturing.
+        self._recording: int | None = None
         self._side_streams: dict[int, Any] = {}
         self._streams: dict[tuple[int, str], Any] = {}
         self._events: dict[tuple[int, str, bool], Any] = {}
@@ -167,32 +172,37 @@ class AcceleratorRuntime(ABC):
 
     def record(self, program: CaptureProgram, args: list[Any], pool: DevicePool, options: Options) -> AcceleratorGraph:
         self._check_random_operators(program)
-        buffered = tuple(
-            plan.index
-            for plan in program.inputs
-            if plan.role is InputRole.USER and (options.clone_input or args[plan.index].device != program.device)
-        )
+        if self._recording == threading.get_ident():
+            raise UnsupportedGraph("it is called by an operator of a graph that is being captured")
         with self._lock, torch.no_grad(), self.module.device(program.device):
-            if pool.neighbours is not None:
-                # An argument may be one of them, and the capture may use its place.
-                pool.neighbours.give_away_held()
-            predicted = predict_footprint(program, args, buffered)
-            check_budget(pool, predicted, options.memory_budget)
-            held_nbytes, before = pool.nbytes, pool.footprint.arena_nbytes
-            lease = pool.take(predicted)
             try:
-                buffers = {
-                    index: _like(args[index], pool.inputs.block(position, args[index].nbytes))
-                    for position, index in enumerate(buffered)
-                }
-                recorded = self._on_side_stream(Capture(self, program, args, buffers, pool, options))
-                arena_nbytes = max(predicted.arena_nbytes, pool.footprint.arena_nbytes - before)
-            except RuntimeError as error:
-                self._recover()
-                raise UnsupportedGraph(self.in_plain_words(error)) from error
-            except UnsupportedGraph:
-                self._recover()
-                raise
+                self._recording = threading.get_ident()
+                return self._record(program, args, pool, options)
+            finally:
+                self._recording = None
+
+    def _record(self, program: CaptureProgram, args: list[Any], pool: DevicePool, options: Options) -> AcceleratorGraph:
+        forms = buffer_forms(program, args, options)
+        if pool.neighbours is not None:
+            # An argument may be one of them, and the capture may use its place.
+            pool.neighbours.give_away_held()
+        predicted = predict_footprint(program, args, tuple(form.nbytes for form in forms.values()))
+        check_budget(pool, predicted, options.memory_budget)
+        held_nbytes, before = pool.nbytes, pool.footprint.arena_nbytes
+        lease = pool.take(predicted)
+        try:
+            buffers = {
+                index: form.place(pool.inputs.block(position, form.nbytes))
+                for position, (index, form) in enumerate(forms.items())
+            }
+            recorded = self._on_side_stream(Capture(self, program, args, buffers, pool, options))
+            arena_nbytes = max(predicted.arena_nbytes, pool.footprint.arena_nbytes - before)
+        except RuntimeError as error:
+            self._recover()
+            raise UnsupportedGraph(self.in_plain_words(error)) from error
+        except UnsupportedGraph:
+            self._recover()
+            raise
         if options.memory_budget is not None and pool.nbytes > max(options.memory_budget, held_nbytes):
             nbytes = pool.nbytes
             del recorded
@@ -202,7 +212,8 @@ class AcceleratorRuntime(ABC):
                 f"{pool.nbytes_with(predicted)} predicted"
             )
         footprint = Footprint(arena_nbytes, predicted.inputs_nbytes)
-        return AcceleratorGraph(program, args, buffers, recorded, lease, footprint, options)
+        bound = {index: (form, buffers[index]) for index, form in forms.items()}
+        return AcceleratorGraph(program, args, bound, recorded, lease, footprint, options)
 
     def _on_side_stream(self, capture: Capture) -> Recorded:
         side = self._side_stream(capture.program.device)
@@ -251,9 +262,3 @@ class AcceleratorRuntime(ABC):
         if device is not None and device.index is not None:
             return device
         return torch.device(self.device_type, self.module.current_device())
-
-
-def _like(tensor: torch.Tensor, block: torch.Tensor) -> torch.Tensor:
-    """A tensor of this form, dense, at the start of a block of bytes."""
-    form = torch.empty_like(tensor, device="meta")
-    return block[: tensor.nbytes].view(tensor.dtype).as_strided(form.shape, form.stride())

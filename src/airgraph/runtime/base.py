@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -22,6 +22,7 @@ __all__ = [
     "DeviceRuntime",
     "DeviceStream",
     "InputProblem",
+    "TakesTurns",
 ]
 
 
@@ -41,7 +42,9 @@ class Capabilities:
 
 
 # What keeps a recording from being replayed: ("moved", index), an argument is not where it was recorded;
-# ("mismatched", index), it has another shape, dtype or device; ("lost", 0), an output's memory was resized or freed.
+# ("mismatched", index), it has another shape, strides, dtype or device; ("overlapping", index), it shares memory with
+# one that the graph writes; ("foreign", index), it has no memory to read, as a fake tensor, a subclass or one of a
+# transform; ("lost", 0), an output's memory was resized or freed; ("settings", 0), torch's settings are others.
 InputProblem = tuple[str, int]
 
 
@@ -83,7 +86,7 @@ class DeviceGraph(Protocol):
     copied_nbytes: int
 
     def captured_address(self, index: int) -> int:
-        """Where argument `index`, used in place, was when the graph was recorded."""
+        """Where argument `index`, used in place, was at the last replay, or when the graph was recorded."""
         ...
 
     def held_outputs(self) -> int:
@@ -93,7 +96,7 @@ class DeviceGraph(Protocol):
     def run(self, args: list[Any]) -> list[Any] | InputProblem:
         """Copy inputs, replay once on the current stream, return the program's outputs. Raises ReplayError.
 
-        If `args` do not fit the recording, nothing happens and the answer says which does not.
+        Ask in the pool's turn. If `args` do not fit the recording, nothing happens and the answer says which does not.
         """
         ...
 
@@ -115,6 +118,15 @@ class DeviceGraph(Protocol):
 
     def close(self) -> None:
         """Before it is dropped: outputs that the caller holds are made independent of the pool."""
+        ...
+
+
+@runtime_checkable
+class TakesTurns(Protocol):
+    """A DeviceGraph that can take its pool's turn by itself, which saves the caller some time."""
+
+    def call(self, args: list[Any]) -> list[Any] | InputProblem:
+        """As `run`, without the turn. Raises ReplayError where the turn cannot be had."""
         ...
 
 

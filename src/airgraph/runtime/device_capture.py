@@ -16,7 +16,7 @@ from airgraph.program import source_lines
 from airgraph.program.inputs import InputPlan, InputRole
 from airgraph.program.program import CaptureProgram
 from airgraph.runtime.argument_copies import with_copies
-from airgraph.runtime.interpretation import Interpretation, shares_memory
+from airgraph.runtime.interpretation import Interpretation, constants_of, shares_memory
 
 __all__ = ["Capture", "CaptureDevice", "Recorded"]
 
@@ -165,7 +165,7 @@ class _Run(Interpretation):
         buffers: dict[int, torch.Tensor] | None = None,
         stop_before: int | None = None,
     ) -> None:
-        super().__init__(program, args, clone_input=bool(buffers))
+        super().__init__(program, args)
         self._device = device
         self._buffers = buffers or {}
         self._stop_before = stop_before
@@ -188,16 +188,7 @@ class _Run(Interpretation):
     def made_here(self, value: torch.Tensor) -> bool:
         if any(shares_memory(value, buffer) for buffer in self._buffers.values()):
             raise UnsupportedGraph("an output shares memory with the copy of an input")
-        return not any(shares_memory(value, constant) for constant in _constants(self._program.gm))
-
-
-def _constants(gm: torch.fx.GraphModule) -> Iterator[torch.Tensor]:
-    for node in gm.graph.find_nodes(op="get_attr"):
-        value: Any = gm
-        for name in str(node.target).split("."):
-            value = getattr(value, name)
-        if isinstance(value, torch.Tensor):
-            yield value
+        return not any(shares_memory(value, constant) for constant in constants_of(self._program.gm))
 
 
 @contextmanager

@@ -24,12 +24,11 @@ _SMALL, _SMALL_SEGMENT = 1 << 20, 2 << 20
 _LARGE, _LARGE_SEGMENT = 10 << 20, 20 << 20
 
 
-def predict_footprint(program: CaptureProgram, args: list[Any], buffered: tuple[int, ...]) -> Footprint:
-    """Bytes of segments for what the operators return, and of the buffers of the inputs `buffered`.
+def predict_footprint(program: CaptureProgram, args: list[Any], inputs: tuple[int, ...]) -> Footprint:
+    """Bytes of segments for what the operators return. inputs: bytes of the buffers of those that are copied in.
 
     Memory that operators take inside themselves is not known, so the true figure may be larger.
     """
-    inputs = tuple(args[index].nbytes for index in buffered)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     try:
         with mode, torch.no_grad():
@@ -46,7 +45,7 @@ class _Walk(Interpretation):
     """Notes when each storage is made and used last."""
 
     def __init__(self, program: CaptureProgram, args: list[Any]) -> None:
-        super().__init__(program, args, clone_input=False)
+        super().__init__(program, args)
         self._given = {_storage(arg) for arg in args if isinstance(arg, torch.Tensor)}
         self._step = 0
         self._first: dict[int, int] = {}

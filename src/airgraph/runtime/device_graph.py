@@ -15,8 +15,8 @@ from airgraph.program.program import CaptureProgram
 from airgraph.runtime.base import InputProblem
 from airgraph.runtime.cpu.engine import engine
 from airgraph.runtime.device_capture import Recorded
+from airgraph.runtime.input_forms import BufferForm, bind_inputs
 from airgraph.runtime.interpretation import Owned, finish_output
-from airgraph.runtime.placed_inputs import PlacedInputs
 
 __all__ = ["AcceleratorGraph"]
 
@@ -30,7 +30,7 @@ class AcceleratorGraph:
         self,
         program: CaptureProgram,
         args: list[Any],
-        buffers: dict[int, torch.Tensor],
+        buffers: dict[int, tuple[BufferForm, torch.Tensor]],
         recorded: Recorded,
         lease: Lease,
         footprint: Footprint,
@@ -43,10 +43,10 @@ class AcceleratorGraph:
         if lease.pool.neighbours is None:
             lease.pool.neighbours = native.DeviceNeighbours()
         policy = getattr(native.LiveOutputs, options.live_outputs)
-        self._launch = native.DeviceLaunch(self._graph.replay, str(program.device), policy, lease.pool.neighbours)
-        for index, buffer in buffers.items():
-            self._launch.add_copied_input(index, buffer, args[index])
-        self._placed = PlacedInputs.bind(self._launch, program, args, buffers, options)
+        self._launch = native.DeviceLaunch(
+            self._graph.replay, str(program.device), policy, lease.pool.neighbours, lease.pool.turn, program.name
+        )
+        bind_inputs(self._launch, program, args, buffers, options)
         self._outputs: list[Any] = []
         made: list[torch.Tensor] = []
         for out in recorded.outputs:
@@ -62,14 +62,22 @@ class AcceleratorGraph:
         self.copied_nbytes = recorded.copied_nbytes
 
     def captured_address(self, index: int) -> int:
-        return self._placed.addresses[index]
+        return int(self._launch.captured_address(index))
 
     def held_outputs(self) -> int:
         return int(self._launch.held_outputs())
 
     def run(self, args: list[Any]) -> list[Any] | InputProblem:
+        return self._run(args, has_turn=True)
+
+    def call(self, args: list[Any]) -> list[Any] | InputProblem:
+        return self._run(args, has_turn=False)
+
+    def _run(self, args: list[Any], *, has_turn: bool) -> list[Any] | InputProblem:
         try:
-            made: list[Any] | InputProblem = self._launch.run(args)
+            made: list[Any] | InputProblem = self._launch.run(args, has_turn)
+        except ReplayError:
+            raise
         except RuntimeError as error:
             raise _replay_error(error) from error
         if self._all_owned or isinstance(made, tuple):

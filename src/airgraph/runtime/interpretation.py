@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +12,15 @@ from torch.fx import Graph, Node
 
 from airgraph.errors import UnsupportedGraph
 from airgraph.program import source_lines
-from airgraph.program.inputs import InputPlan, InputRole
+from airgraph.program.inputs import InputPlan
+from airgraph.program.operators import is_view_operator
 from airgraph.program.program import CaptureProgram
 from airgraph.runtime.copies import copied_nbytes
+from airgraph.runtime.cpu.engine import engine
 
-__all__ = ["Constant", "InputView", "Interpretation", "Owned", "finish_output", "shares_memory"]
+__all__ = ["Constant", "InputView", "Interpretation", "Owned", "constants_of", "finish_output", "shares_memory"]
 
-_ABSOLUTE_VIEWS = {"aten::as_strided", "aten::as_strided_copy", "aten::as_strided_scatter"}
+_OFFSETS = {"aten::sym_storage_offset", "aten::storage_offset"}
 # What ATen raises for a call that eager would refuse as well.
 _OPERATOR_ERRORS = (RuntimeError, TypeError, ValueError, IndexError)
 
@@ -57,27 +60,28 @@ def finish_output(out: Owned | InputView | Constant, made: Sequence[torch.Tensor
     return args[out.index].as_strided(out.shape, out.stride, args[out.index].storage_offset() + out.delta)
 
 
+def constants_of(gm: torch.fx.GraphModule) -> Iterator[torch.Tensor]:
+    """The tensors that a graph takes from its module."""
+    values = (_attribute(gm, node.target) for node in gm.graph.find_nodes(op="get_attr"))
+    return (value for value in values if isinstance(value, torch.Tensor))
+
+
 def shares_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two tensors have one storage. It makes no Python object of it: that would count as a holder."""
-    return torch._C._is_alias_of(a, b)  # type: ignore[attr-defined]
+    return bool(engine().share_storage(a, b))
 
 
 class Interpretation:
     """One walk over the FX graph. A device says how an input comes in and what a call does.
 
-    clone_input: whether user inputs are copied in. copied_nbytes: what the operators walked over copy at each replay.
+    copied_nbytes: what the operators walked over copy at each replay.
     """
 
-    def __init__(self, program: CaptureProgram, args: Sequence[Any], *, clone_input: bool) -> None:
+    def __init__(self, program: CaptureProgram, args: Sequence[Any]) -> None:
         self._program = program
         self._args = args
-        self._clone_input = clone_input
         self._values: dict[Node, Any] = {}
         self.copied_nbytes = 0
-
-    def clones(self, plan: InputPlan) -> bool:
-        """Whether an input is copied into a buffer of the graph's."""
-        return self._clone_input and plan.role is InputRole.USER
 
     def bring_in(self, plan: InputPlan, arg: Any) -> Any:
         """What the graph sees of an argument. Override: a user input has a buffer."""
@@ -114,8 +118,9 @@ class Interpretation:
         if not isinstance(node.target, torch._ops.OpOverload):
             return node.target(*args, **kwargs)  # type: ignore[operator]
         where = source_lines.of_node(node)
-        if node.target._schema.name in _ABSOLUTE_VIEWS:
-            self._check_absolute_view(node, where)
+        if node.target._schema.name in _OFFSETS and self._views_an_input(node):
+            # That of the argument: its copy begins elsewhere.
+            return self._on_real_input(node)
         try:
             result = self.call(node.target, args, kwargs, where)
         except _OPERATOR_ERRORS as error:
@@ -124,17 +129,11 @@ class Interpretation:
         self.copied_nbytes += copied_nbytes(node.target, args, result)
         return result
 
-    def _check_absolute_view(self, node: Node, where: str) -> None:
-        """Strides and offset of as_strided are those of the caller's storage; a copied input has another."""
+    def _views_an_input(self, node: Node) -> bool:
         base: Any = node.args[0]
-        while base.op == "call_function" and isinstance(base.target, torch._ops.OpOverload) and base.target.is_view:
+        while base.op == "call_function" and _is_view(base.target):
             base = base.args[0]
-        if base.op != "placeholder":
-            return
-        plan, arg = next((p, a) for n, p, a in self._placeholders() if n is base)
-        if self.clones(plan) and not _fills_its_storage(arg):
-            reason = f"it addresses the storage of {plan.source}, of which only the tensor's part is copied in"
-            raise UnsupportedGraph(reason, operator=node.target.name(), source=where)  # type: ignore[union-attr]
+        return bool(base.op == "placeholder")
 
     def _placeholders(self) -> list[tuple[Node, Any, Any]]:
         nodes = self._program.gm.graph.find_nodes(op="placeholder")
@@ -172,6 +171,10 @@ class Interpretation:
         return node.target(self._on_real_input(node.args[0]), *rest[0], **rest[1])  # type: ignore[operator,arg-type]
 
 
+def _is_view(target: Any) -> bool:
+    return target is operator.getitem or (isinstance(target, torch._ops.OpOverload) and is_view_operator(target))
+
+
 def _last_uses(graph: Graph) -> dict[Node, list[Node]]:
     """For each node the nodes that nobody needs after it; outputs are needed to the end."""
     last: dict[Node, Node] = {}
@@ -183,11 +186,6 @@ def _last_uses(graph: Graph) -> dict[Node, list[Node]]:
         if user.op != "output":
             found.setdefault(user, []).append(node)
     return found
-
-
-def _fills_its_storage(tensor: torch.Tensor) -> bool:
-    dense = torch.ops.aten.is_non_overlapping_and_dense.default(tensor)
-    return dense and tensor.storage_offset() == 0 and tensor.untyped_storage().nbytes() == tensor.nbytes
 
 
 def _attribute(gm: torch.fx.GraphModule, target: Any) -> Any:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from importlib.metadata import entry_points
 
 from airgraph.errors import InternalError, UnsupportedGraph
+from airgraph.memory.locks import renew_after_fork
 from airgraph.runtime.base import DeviceRuntime
 
 __all__ = ["ENTRY_POINT_GROUP", "device_types", "runtime_for"]
@@ -36,7 +38,8 @@ def _npu() -> DeviceRuntime:
 
 _BUILT_IN: dict[str, Callable[[], DeviceRuntime]] = {"cpu": _cpu, "cuda": _cuda, "npu": _npu}
 _opened: dict[str, DeviceRuntime] = {}
-_lock = threading.Lock()
+_lock = threading.RLock()
+renew_after_fork(sys.modules[__name__], "_lock")
 
 
 def device_types() -> tuple[str, ...]:

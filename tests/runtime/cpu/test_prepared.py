@@ -50,7 +50,7 @@ def _check(function: Callable[..., Outputs], make: Callable[[], Outputs], tier: 
         for index, (a, b) in enumerate(zip(ours, theirs, strict=True)):
             assert a.stride() == b.stride()
             assert torch.equal(_bits(a), _bits(b)), index
-    (graph,) = (g for made in ledger.callables for g in made._graphs.values())
+    (graph,) = (g for made in ledger.callables for g in made.captures)
     assert graph.device_graph.tiers == {tier: len(held[0][0])}
     assert airgraph.explain().to_dict()["counters"]["captures"] == 1
 

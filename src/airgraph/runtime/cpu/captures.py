@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from typing import Protocol
 
 from airgraph.errors import CaptureError
+from airgraph.memory.locks import renew_after_fork
 
 __all__ = ["CAPTURE_ERROR_MODES", "Capture", "begin", "check_unsafe_call", "current", "end"]
 
@@ -19,8 +22,19 @@ class Capture(Protocol):
     def invalidate(self, why: str) -> None: ...
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()
+renew_after_fork(sys.modules[__name__], "_lock")
 _underway: dict[int, Capture] = {}
+
+
+def _forget_those_of_other_threads() -> None:
+    for thread in list(_underway):
+        if thread != threading.get_ident():
+            del _underway[thread]
+
+
+# Threads that were capturing do not exist in the child.
+os.register_at_fork(after_in_child=_forget_those_of_other_threads)
 
 
 def current() -> Capture | None:

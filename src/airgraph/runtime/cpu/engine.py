@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import subprocess
+import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,9 @@ from airgraph.runtime.cpu import build_flags
 __all__ = ["EngineStatus", "engine", "engine_status"]
 
 log = logging.getLogger(__name__)
+
+# A fork waits for replays of other threads, since the child would have them half done; not longer than this.
+_MOST_WAIT_BEFORE_FORK_MS = 10_000
 
 _CHECKOUT = Path(__file__).resolve().parents[4]
 
@@ -79,7 +83,7 @@ def _build() -> Any:
     base = os.environ.get("AIRGRAPH_CACHE_DIR") or os.path.join(
         os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "airgraph"
     )
-    folder = Path(base) / f"engine-torch{torch.__version__}"
+    folder = Path(base) / f"engine-{sys.implementation.cache_tag}-torch{torch.__version__}"
     folder.mkdir(parents=True, exist_ok=True)
     log.info("compiling the native engine into %s (once, about half a minute)", folder)
     return cpp_extension.load(
@@ -91,6 +95,11 @@ def _build() -> Any:
 
 
 def _native(module: Any) -> tuple[Any, EngineStatus]:
+    os.register_at_fork(
+        before=functools.partial(module.hold_turns_before_fork, _MOST_WAIT_BEFORE_FORK_MS),
+        after_in_parent=module.resume_turns_in_parent,
+        after_in_child=module.resume_turns_in_child,
+    )
     return module, EngineStatus(True, module.__file__, module.simd_level(), module.kernel_count())
 
 

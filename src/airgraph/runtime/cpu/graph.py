@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import threading
 import weakref
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from airgraph.errors import CaptureError, UnsupportedGraph
+from airgraph.errors import CaptureError, ReplayError, UnsupportedGraph
 from airgraph.memory.footprint import Footprint
 from airgraph.memory.pool import ArenaPool
 from airgraph.program import source_lines
@@ -35,13 +36,22 @@ __all__ = ["CPUGraph", "graph", "graph_pool_handle"]
 
 def graph_pool_handle() -> ArenaPool:
     """A new pool that graphs can be captured into."""
-    return ArenaPool()
+    return ArenaPool(engine().Turn())
 
 
 class _State(enum.Enum):
     EMPTY = "empty"
     CAPTURING = "capturing"
     CAPTURED = "captured"
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """Memory that a graph uses and others hold too. whole: all of it as bytes. name: for messages."""
+
+    buffer: int
+    whole: torch.Tensor
+    name: str
 
 
 class CPUGraph:
@@ -53,7 +63,8 @@ class CPUGraph:
         self._pool: ArenaPool | None = None
         self._recording: Recording | None = None
         self._assembled: Assembled | None = None
-        self._alive: list[Any] = []
+        self._hand: Any = None
+        self._memory: list[_Memory] = []
         self._abandoned: weakref.finalize[Any, Any] | None = None
 
     def capture_begin(self, pool: ArenaPool | None = None, capture_error_mode: str = "global") -> None:
@@ -75,10 +86,15 @@ class CPUGraph:
         if capture_error_mode not in captures.CAPTURE_ERROR_MODES:
             allowed = ", ".join(map(repr, captures.CAPTURE_ERROR_MODES))
             raise CaptureError(f"capture_error_mode: expected one of {allowed}, got {capture_error_mode!r}.")
-        self._pool = pool if pool is not None else ArenaPool()
-        self._session = _Session(capture_error_mode)
-        self._session.enter()
-        self._state = _State.CAPTURING
+        self._pool = pool if pool is not None else graph_pool_handle()
+        self._session = session = _Session(capture_error_mode)
+        try:
+            session.enter()
+            self._state = _State.CAPTURING
+        except BaseException:
+            session.break_off()
+            self._session, self._state = None, _State.EMPTY
+            raise
         # A graph that is lost while it captures must not leave its thread recording.
         self._abandoned = weakref.finalize(self, _leave_if_own, self._session)
         self._abandoned.atexit = False
@@ -105,24 +121,34 @@ class CPUGraph:
             raise CaptureError(f"the capture failed: {error}") from error
 
     def replay(self) -> None:
-        """Execute the recorded calls once, in order. Raises CaptureError before capture_end, ReplayError."""
-        if self._state is not _State.CAPTURED:
+        """Execute the recorded calls once, in order, under torch's settings as they are now.
+
+        Raises CaptureError before capture_end; ReplayError, also where memory that the graph uses was freed or resized.
+        """
+        # What the tape needs is kept by this call: another thread may reset the graph.
+        hand, recording, kept = self._hand, self._recording, self._assembled
+        if hand is None or recording is None or kept is None:
             raise CaptureError("replay before capture_end: this graph holds no capture.")
         captures.check_unsafe_call("CPUGraph.replay()")
-        turn = self._pool.turn  # type: ignore[union-attr]
-        me = threading.get_ident()
-        if turn.owner == me:
-            raise turn.refusal("replay of a CPUGraph")
-        if not turn.lock.acquire(blocking=False):
-            turn.wait(me, "replay of a CPUGraph")
-        turn.owner = me
         try:
-            self._assembled.tape.replay()  # type: ignore[union-attr]
+            problem = hand.replay()
+            while problem is not None:
+                what, index = problem
+                if what == "lost":
+                    raise ReplayError(
+                        f"{self._memory[index].name}: its memory was freed, resized or replaced since the "
+                        "capture. Keep it as it was, or capture again."
+                    )
+                # Kernels are chosen by settings of torch, which have changed.
+                with self.pool().turn.having("replay of a CPUGraph"):
+                    if self._hand is not None:
+                        self._assemble()
+                    hand, kept = self._hand, self._assembled
+                if hand is None:
+                    raise CaptureError("replay of a graph that another thread has reset: it holds no capture.")
+                problem = hand.replay()
         except engine().ReplayFailure as failure:
-            raise replay_error(self._recording, failure) from failure  # type: ignore[arg-type]
-        finally:
-            turn.owner = None
-            turn.lock.release()
+            raise replay_error(recording, failure) from failure
 
     def reset(self) -> None:
         """Drop the capture. Results that the caller holds stay valid. Raises CaptureError while capturing."""
@@ -130,11 +156,10 @@ class CPUGraph:
             raise CaptureError("reset while capturing. Call capture_end first.")
         if self._pool is None:
             return
-        with self._pool.turn.taken("reset of a CPUGraph"):
+        with self._pool.turn.having("reset of a CPUGraph"):
             self._state = _State.EMPTY
-            self._recording = None
-            self._assembled = None
-            self._alive = []
+            self._recording = self._assembled = self._hand = None
+            self._memory = []
 
     def pool(self) -> ArenaPool:
         """The pool that this graph was captured into. Raises CaptureError before capture_begin."""
@@ -144,8 +169,10 @@ class CPUGraph:
 
     def abort(self) -> None:
         """Drop a capture under way; nothing happens if there is none."""
-        if self._session is not None:
-            self._close(self._session)
+        session = self._session
+        if session is not None:
+            session.break_off()
+            self._close(session)
 
     def _close(self, session: _Session) -> None:
         if self._abandoned is not None:
@@ -156,23 +183,39 @@ class CPUGraph:
 
     def _finish(self, session: _Session) -> None:
         recording = session.recorder.finish()
-        placed: dict[int, torch.Tensor] = {}
-        alive: list[Any] = list(session.recorder.kept)
+        memory: list[_Memory] = []
         for index, buffer in enumerate(recording.buffers):
-            if buffer.kind is BufferKind.MADE and not buffer.storage.expired():
-                storage = torch.UntypedStorage._new_with_weak_ptr(buffer.storage.cdata)
-                if storage is None:
-                    continue
-                holder = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage)
-                engine().allocate(holder)
-                placed[index] = engine().bytes_at(storage.data_ptr(), buffer.nbytes)
-                alive.append(storage)
-        arena = plan_arena(recording, placed)
-        lease = self.pool().take(Footprint(arena.plan.peak))
-        self._assembled = assemble(recording, arena, placed, lease)
-        self._recording = recording
-        self._alive = alive
+            # Results that the caller holds, and tensors from outside.
+            if buffer.kind is BufferKind.MADE and buffer.storage.expired():
+                continue
+            storage = torch.UntypedStorage._new_with_weak_ptr(buffer.storage.cdata)
+            if storage is None:
+                continue
+            whole = engine().whole(storage)
+            if buffer.kind is BufferKind.MADE:
+                engine().allocate(whole)
+            memory.append(_Memory(index, whole, _name_of(recording, index)))
+        self._recording, self._memory = recording, memory
+        with self.pool().turn.having("capture_end of a CPUGraph"):
+            self._assemble()
         self._state = _State.CAPTURED
+
+    def _assemble(self) -> None:
+        """Make the tape, for torch's settings as they are now. In the pool's turn."""
+        recording: Any = self._recording
+        placed = {
+            each.buffer: engine().bytes_at(each.whole.data_ptr(), recording.buffers[each.buffer].nbytes)
+            for each in self._memory
+        }
+        if self._assembled is None:
+            arena = plan_arena(recording, placed)
+            lease = self.pool().take(Footprint(arena.plan.peak))
+        else:
+            arena, lease = self._assembled.arena, self._assembled.lease
+        self._assembled = assemble(recording, arena, placed, lease)
+        self._hand = engine().HandGraph(self._assembled.tape, self.pool().turn)
+        for each in self._memory:
+            self._hand.add_memory(each.whole)
 
 
 class graph:  # noqa: N801 - the name is torch.cuda's
@@ -198,9 +241,14 @@ class graph:  # noqa: N801 - the name is torch.cuda's
 
     def __enter__(self) -> None:
         self._stream_context.__enter__()
+        began = False
         try:
             self._graph.capture_begin(pool=self._pool, capture_error_mode=self._mode)
-        except CaptureError:
+            began = True
+        except BaseException as error:
+            # Not that of a capture which was there before.
+            if began or not isinstance(error, CaptureError):
+                self._graph.abort()
             self._stream_context.__exit__(None, None, None)
             raise
 
@@ -212,6 +260,8 @@ class graph:  # noqa: N801 - the name is torch.cuda's
                 self._graph.capture_end()
             else:
                 self._graph.abort()
+                if isinstance(error, RuntimeError) and _READ_NATIVELY in str(error):
+                    raise CaptureError(f"{error}. Move it out of the capture.") from error
         finally:
             self._stream_context.__exit__(None, None, None)
 
@@ -226,6 +276,8 @@ class _Session:
         self.recorder = Recorder(keep_external=True)
         self.invalid: str | None = None
         self._modes = (_RefuseReads(self), _RecordCalls(self))
+        self._before = engine().ThreadState()
+        self._left = False
 
     def invalidate(self, why: str) -> None:
         self.invalid = self.invalid or why
@@ -236,9 +288,18 @@ class _Session:
         captures.begin(self)
 
     def leave(self) -> None:
+        if self._left:
+            return
+        self._left = True
         captures.end(self)
         for mode in reversed(self._modes):
             mode.__exit__(None, None, None)
+
+    def break_off(self) -> None:
+        """Leave after an exception, which may have fallen anywhere: the thread's state is as it was before."""
+        self._left = True
+        captures.end(self)
+        self._before.restore()
 
     def refuse(self, rule: str) -> CaptureError:
         self.invalidate(rule)
@@ -265,10 +326,21 @@ class _RecordCalls(TorchDispatchMode):
             raise self._session.refuse(f"cannot be captured: {error}") from error
 
 
+def _name_of(recording: Recording, buffer: int) -> str:
+    """A buffer in the user's terms: by the first call that uses it."""
+    kind = "a tensor from outside" if recording.buffers[buffer].kind is BufferKind.EXTERNAL else "a result"
+    call = next((call for call in recording.calls if buffer in call.touched()), None)
+    where = f" of {call.op.name()} at {call.source}" if call is not None and call.source else ""
+    return f"{kind}{where} ({recording.buffers[buffer].nbytes} bytes)"
+
+
 def _leave_if_own(session: _Session) -> None:
     if session.thread == threading.get_ident():
         session.leave()
 
+
+# What the engine says when memory is asked for that is not there yet, see `unallocated` in csrc/bindings.cpp.
+_READ_NATIVELY = "a tensor of a graph that is being captured is read"
 
 # Reads of a tensor's values that do not pass through an ATen operator.
 _READS = {

@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import ctypes
+import enum
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from airgraph.memory.turn import Turn
 from airgraph.program.inputs import span_nbytes
 
 __all__ = [
     "DeviceLaunch",
     "DeviceNeighbours",
+    "HandGraph",
     "Launch",
     "LiveOutputs",
     "MOVES_MEMORY",
     "Neighbours",
     "ReplayFailure",
+    "Strides",
     "Tape",
+    "ThreadState",
+    "Turn",
     "allocate",
     "bytes_at",
+    "first_overlap",
+    "is_foreign",
+    "settings",
+    "share_storage",
     "unallocated",
     "view_at",
+    "whole",
 ]
 
 
@@ -48,6 +60,66 @@ class LiveOutputs:
     preserve, warn, error, overwrite = range(4)
 
 
+class Strides(enum.Enum):
+    """See `csrc/engine/inputs.h`."""
+
+    exact = enum.auto()
+    elements = enum.auto()
+    order = enum.auto()
+
+
+def settings() -> tuple[Any, ...]:
+    """What kernels take from the settings of the process."""
+    backends = torch.backends
+    return (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch._C._get_deterministic_fill_uninitialized_memory(),
+        torch._C._get_mkldnn_enabled(),
+        backends.cuda.flash_sdp_enabled(),
+        backends.cuda.mem_efficient_sdp_enabled(),
+        backends.cuda.math_sdp_enabled(),
+        backends.cudnn.allow_tf32,
+        backends.cudnn.deterministic,
+        _matmul_precision(),
+    )
+
+
+def _matmul_precision() -> str:
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        # It refuses to answer once a precision has been set for a single backend.
+        return "several"
+
+
+def is_foreign(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is something else than elements in memory of its device."""
+    keys = torch._C._dispatch_keys(tensor)
+    return any(keys.has(getattr(torch._C.DispatchKey, name)) for name in ("Python", "Functionalize", "ZeroTensor")) or (
+        torch._C._functorch.is_functorch_wrapped_tensor(tensor) or tensor.layout is not torch.strided
+    )
+
+
+def share_storage(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return torch._C._is_alias_of(a, b)  # type: ignore[attr-defined]
+
+
+def first_overlap(args: list[Any], written: list[int]) -> tuple[int, int] | None:
+    """Of the arguments at `written` the first whose memory lies among another's, and that one."""
+    spans = {i: _span(arg) for i, arg in enumerate(args) if isinstance(arg, torch.Tensor) and not is_foreign(arg)}
+    for target in written:
+        for other, (begin, end) in spans.items():
+            if target in spans and other != target and begin < spans[target][1] and spans[target][0] < end:
+                return target, other
+    return None
+
+
+def _span(tensor: torch.Tensor) -> tuple[int, int]:
+    begin = tensor.data_ptr() if tensor.numel() else 0
+    return begin, begin + span_nbytes(tensor)
+
+
 def unallocated(sizes: list[int], strides: list[int], dtype: torch.dtype) -> torch.Tensor:
     # Without the native engine it has memory of its own from the start.
     return torch.empty_strided(sizes, strides, dtype=dtype, device="cpu")
@@ -55,6 +127,10 @@ def unallocated(sizes: list[int], strides: list[int], dtype: torch.dtype) -> tor
 
 def allocate(tensor: torch.Tensor) -> None:
     """Nothing to do: see `unallocated`."""
+
+
+def whole(storage: torch.UntypedStorage) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage)
 
 
 def bytes_at(address: int, nbytes: int) -> torch.Tensor:
@@ -131,74 +207,125 @@ def _fill(outs: list[torch.Tensor | None], result: Any, fresh: list[bool]) -> No
                     slot.copy_(tensor)
 
 
-def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """All but the values; the stride of a single element says nothing."""
-    strides = [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
-    return tuple(tensor.shape), strides, tensor.dtype, tensor.device, tensor.is_conj(), tensor.is_neg()
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """All that a capture took for granted of an argument but its address and its values."""
+
+    like: tuple[Any, ...]
+    strides: tuple[Any, ...]
+    comparison: Strides
+    with_offset: bool
+    with_storage: bool
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor, comparison: Strides, with_offset: bool, with_storage: bool) -> _Form:
+        like: tuple[Any, ...] = (tensor.shape, tensor.dtype, tensor.device, tensor.is_conj(), tensor.is_neg())
+        if with_offset or with_storage:
+            like += (tensor.storage_offset(),)
+        if with_storage:
+            like += (tensor.untyped_storage().nbytes(),)
+        strides = tensor.stride()
+        if comparison is Strides.elements:
+            strides = tuple(s for size, s in zip(tensor.shape, strides, strict=True) if size > 1)
+        elif comparison is Strides.order:
+            strides = torch.empty_like(tensor, device="meta").stride()
+        return cls(like, strides, comparison, with_offset, with_storage)
+
+    def is_of(self, tensor: torch.Tensor) -> bool:
+        return _Form.of(tensor, self.comparison, self.with_offset, self.with_storage) == self
 
 
 class _Inputs:
-    def __init__(self) -> None:
-        self._fixed: list[tuple[int, int]] = []
-        self._copied: list[tuple[int, torch.Tensor, torch.device]] = []
-        self._formed: list[tuple[int, tuple[Any, ...]]] = []
+    def __init__(self, turn: Turn, name: str) -> None:
+        self._turn = turn
+        self._name = name
+        self._settings = settings()
+        self._placed: list[tuple[int, int, bool, _Form]] = []
+        self._copied: list[tuple[int, torch.Tensor, _Form]] = []
         self._kept: list[tuple[int, torch.Tensor, int]] = []
         self._written: list[int] = []
-        self._apart: list[tuple[int, int]] = []
 
-    def keep_apart(self, address: int, nbytes: int) -> None:
-        self._apart.append((address, address + nbytes))
-
-    def add_written_input(self, index: int) -> None:
+    def add_written_input(self, index: int, at: torch.Tensor) -> None:
         self._written.append(index)
 
-    def add_fixed_input(self, index: int, address: int) -> None:
-        self._fixed.append((index, address))
+    def add_placed_input(self, index: int, like: torch.Tensor, is_formed: bool, *form: Any) -> None:
+        self._placed.append((index, like.data_ptr(), is_formed, _Form.of(like, *form)))
 
-    def add_copied_input(self, index: int, buffer: torch.Tensor, like: torch.Tensor) -> None:
-        self._copied.append((index, buffer, like.device))
+    def add_copied_input(self, index: int, buffer: torch.Tensor, like: torch.Tensor, *form: Any) -> None:
+        # How its memory is best copied concerns the native engine only.
+        self._copied.append((index, buffer, _Form.of(like, *form[:3])))
 
-    def add_kept_input(self, index: int, theirs: torch.Tensor) -> None:
-        self._copied.append((index, theirs, theirs.device))
+    def add_kept_input(self, index: int, theirs: torch.Tensor, *form: Any) -> None:
+        self._copied.append((index, theirs, _Form.of(theirs, *form)))
         self._kept.append((index, theirs, theirs.data_ptr()))
 
-    def add_formed_input(self, index: int, like: torch.Tensor) -> None:
-        self._formed.append((index, _form(like)))
+    def captured_address(self, index: int) -> int:
+        expected = {each: address for each, address, *_ in self._placed}
+        expected.update((each, address) for each, _, address in self._kept)
+        return expected[index]
 
-    def check(self, args: list[Any]) -> tuple[str, int] | None:
-        for index, address in self._fixed:
+    def run(self, args: list[Any], has_turn: bool = False) -> list[torch.Tensor] | tuple[str, int]:
+        if has_turn:
+            return self._run(args)
+        with self._turn.having(self._name):
+            return self._run(args)
+
+    def _run(self, args: list[Any]) -> list[torch.Tensor] | tuple[str, int]:
+        problem = self._problem(args)
+        if problem is not None:
+            return problem
+        self._copy_inputs(args)
+        return self._results()
+
+    def _results(self) -> list[torch.Tensor]:
+        """Replay, and copy what was made."""
+        raise NotImplementedError
+
+    def _problem(self, args: list[Any]) -> tuple[str, int] | None:
+        if settings() != self._settings:
+            return "settings", 0
+        for index in (*(each[0] for each in self._placed), *(each[0] for each in self._copied)):
+            if is_foreign(args[index]):
+                return "foreign", index
+        for index, _, is_formed, form in self._placed:
+            if is_formed and not form.is_of(args[index]):
+                return "mismatched", index
+        for index, _, form in self._copied:
+            if not form.is_of(args[index]):
+                return "mismatched", index
+        for index, address, *_ in self._placed:
             if args[index].data_ptr() != address:
                 return "moved", index
         for index, theirs, address in self._kept:
             if theirs.data_ptr() != address:
                 return "moved", index
-        for index, form in self._formed:
-            if _form(args[index]) != form:
-                return "mismatched", index
-        for index, buffer, device in self._copied:
-            given = args[index]
-            if given.shape != buffer.shape or given.dtype != buffer.dtype or given.device != device:
-                return "mismatched", index
-            if self._apart and given.numel():
-                begin, end = given.data_ptr(), given.data_ptr() + span_nbytes(given)
-                if any(begin < last and first < end for first, last in self._apart):
-                    return "mismatched", index
-        return None
+        overlap = first_overlap(args, self._written) if self._written else None
+        return None if overlap is None else ("overlapping", overlap[1])
 
-    def copy_inputs(self, args: list[Any]) -> None:
+    def _copy_inputs(self, args: list[Any]) -> None:
         torch.autograd.graph.increment_version([args[i] for i in self._written if not args[i].is_inference()])
         with torch.inference_mode():
             # All sources before the first copy: the user may have swapped tensors that are copied into.
             sources = [args[index].clone() if self._kept else args[index] for index, _, _ in self._copied]
             for (_, buffer, _), source in zip(self._copied, sources, strict=True):
-                buffer.copy_(source, non_blocking=True)
+                if torch._debug_has_internal_overlap(buffer) == 0:
+                    buffer.copy_(source, non_blocking=True)
+                else:
+                    _memory_of(buffer).copy_(_memory_of(source), non_blocking=True)
+
+
+def _memory_of(tensor: torch.Tensor) -> torch.Tensor:
+    """From the first element to the last, as one row."""
+    return tensor.as_strided((span_nbytes(tensor) // tensor.itemsize,), (1,))
 
 
 class DeviceLaunch(_Inputs):
     """As the native one, but outputs are copies, so none is ever overwritten."""
 
-    def __init__(self, replay: Callable[[], None], device: str, policy: int, neighbours: Neighbours) -> None:
-        super().__init__()
+    def __init__(
+        self, replay: Callable[[], None], device: str, policy: int, neighbours: Neighbours, turn: Turn, name: str
+    ) -> None:
+        super().__init__(turn, name)
         self._replay = replay
         self._slots: list[torch.Tensor] = []
 
@@ -208,11 +335,7 @@ class DeviceLaunch(_Inputs):
     def held_outputs(self) -> int:
         return 0
 
-    def run(self, args: list[Any]) -> list[torch.Tensor] | tuple[str, int]:
-        problem = self.check(args)
-        if problem is not None:
-            return problem
-        self.copy_inputs(args)
+    def _results(self) -> list[torch.Tensor]:
         self._replay()
         return [slot.clone() for slot in self._slots]
 
@@ -226,8 +349,8 @@ class DeviceLaunch(_Inputs):
 class Launch(_Inputs):
     """As the native one, but outputs are copies, so none is ever overwritten."""
 
-    def __init__(self, tape: Tape, policy: int, neighbours: Neighbours) -> None:
-        super().__init__()
+    def __init__(self, tape: Tape, policy: int, neighbours: Neighbours, turn: Turn, name: str, follows: bool) -> None:
+        super().__init__(turn, name)
         self._tape = tape
         self._storages: list[torch.Tensor] = []
         self._outputs: list[tuple[Any, ...]] = []
@@ -245,11 +368,7 @@ class Launch(_Inputs):
     def output_nbytes(self) -> int:
         return sum(slot.untyped_storage().nbytes() for slot in self._storages)
 
-    def run(self, args: list[Any]) -> list[torch.Tensor] | tuple[str, int]:
-        problem = self.check(args)
-        if problem is not None:
-            return problem
-        self.copy_inputs(args)
+    def _results(self) -> list[torch.Tensor]:
         self.replay()
         copies = [slot.clone() for slot in self._storages]
         return [view_at(copies[storage], *spec) for storage, *spec in self._outputs]
@@ -260,6 +379,43 @@ class Launch(_Inputs):
 
     def replay(self) -> None:
         self._tape.replay()
+
+
+class ThreadState:
+    """Autograd and dispatch modes of the thread, as far as Python can put them back."""
+
+    def __init__(self) -> None:
+        self._grad = torch.is_grad_enabled()
+        self._modes = torch._C._len_torch_dispatch_stack()
+
+    def restore(self) -> None:
+        torch.set_grad_enabled(self._grad)
+        while torch._C._len_torch_dispatch_stack() > self._modes:
+            torch.utils._python_dispatch._pop_mode()
+
+
+class HandGraph:
+    """As the native one."""
+
+    def __init__(self, tape: Tape, turn: Turn) -> None:
+        self._tape = tape
+        self._turn = turn
+        self._settings = settings()
+        self._memory: list[tuple[torch.UntypedStorage, int, int]] = []
+
+    def add_memory(self, whole: torch.Tensor) -> None:
+        storage = whole.untyped_storage()
+        self._memory.append((storage, storage.data_ptr(), storage.nbytes()))
+
+    def replay(self) -> tuple[str, int] | None:
+        with self._turn.having("replay of a CPUGraph"):
+            for index, (storage, address, nbytes) in enumerate(self._memory):
+                if storage.data_ptr() != address or storage.nbytes() != nbytes:
+                    return "lost", index
+            if settings() != self._settings:
+                return "settings", 0
+            self._tape.replay()
+        return None
 
 
 class Watch:

@@ -25,6 +25,7 @@ from airgraph.program.operators import functional_form, is_view_operator, writte
 from airgraph.program.support import capture_obstacle
 from airgraph.runtime.cpu.engine import engine
 from airgraph.runtime.cpu.tape import Buffer, BufferKind, Call, Recording, TensorRef
+from airgraph.runtime.input_forms import BufferForm
 
 __all__ = ["Recorder"]
 
@@ -46,11 +47,10 @@ class Recorder:
         self.kept: list[torch.UntypedStorage] = []
         self.inputs: list[TensorRef] = []
 
-    def input_buffer(self, like: torch.Tensor) -> torch.Tensor:
-        """A tensor without memory for a user input that is copied in before each replay; dense, in `like`'s order."""
-        with self._fake_mode:
-            dense = torch.empty_like(self._fake(like))
-        tensor = self._unallocated(dense)
+    def input_buffer(self, form: BufferForm) -> torch.Tensor:
+        """A tensor without memory for a user input that is copied in before each replay."""
+        whole = self._engine.unallocated([form.nbytes // form.dtype.itemsize], [1], form.dtype)
+        tensor = whole.as_strided(form.shape, form.stride, form.offset)
         self._add_buffer(tensor, BufferKind.INPUT)
         self.inputs.append(self.ref(tensor))
         return tensor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -22,8 +23,8 @@ from airgraph.runtime.cpu.assemble import Assembled, assemble, plan_arena
 from airgraph.runtime.cpu.engine import engine
 from airgraph.runtime.cpu.recorder import Recorder
 from airgraph.runtime.cpu.tape import BufferKind, Recording
-from airgraph.runtime.interpretation import Constant, Interpretation, Owned, finish_output
-from airgraph.runtime.placed_inputs import PlacedInputs
+from airgraph.runtime.input_forms import BufferForm, bind_inputs, buffer_forms, keeps
+from airgraph.runtime.interpretation import Constant, Interpretation, Owned, constants_of, finish_output
 
 __all__ = ["CpuGraph", "CpuRuntime", "replay_error"]
 
@@ -39,7 +40,7 @@ class CpuRuntime:
         self._events: dict[str, streams.Event] = {}
 
     def open_pool(self, device: torch.device | None = None) -> ArenaPool:
-        return ArenaPool()
+        return ArenaPool(engine().Turn())
 
     def adopt_pool(self, handle: object, device: torch.device) -> ArenaPool | None:
         return None
@@ -59,10 +60,11 @@ class CpuRuntime:
 
     def record(self, program: CaptureProgram, args: list[Any], pool: ArenaPool, options: Options) -> CpuGraph:
         recorder = Recorder(keep_external=False)
-        walk = _Recording(program, args, recorder, clone_input=options.clone_input)
+        forms = buffer_forms(program, args, options)
+        walk = _Recording(program, args, recorder, forms)
         with torch.no_grad():
             outputs = walk.run()
-        return _build(program, recorder, outputs, walk.copied_nbytes, args, pool, options)
+        return _build(program, recorder, outputs, walk.copied_nbytes, args, forms, pool, options)
 
 
 class CpuGraph:
@@ -76,7 +78,6 @@ class CpuGraph:
         assembled: Assembled,
         launch: Any,
         outputs: list[Any],
-        placed: PlacedInputs,
         slots: list[_InputSlot],
         copied_nbytes: int,
     ) -> None:
@@ -85,7 +86,6 @@ class CpuGraph:
         self._launch = launch
         self._outputs = outputs
         self._all_owned = all(type(out) is Owned for out in outputs)
-        self._placed = placed
         self._slots = slots
         self.copied_nbytes = copied_nbytes
         self.nodes = len(recording.calls)
@@ -97,11 +97,17 @@ class CpuGraph:
         self.held_outputs = launch.held_outputs
 
     def captured_address(self, index: int) -> int:
-        return self._placed.addresses[index]
+        return int(self._launch.captured_address(index))
 
     def run(self, args: list[Any]) -> list[Any] | InputProblem:
+        return self._run(args, True)
+
+    def call(self, args: list[Any]) -> list[Any] | InputProblem:
+        return self._run(args, False)
+
+    def _run(self, args: list[Any], has_turn: bool) -> list[Any] | InputProblem:
         try:
-            made: list[Any] | InputProblem = self._launch.run(args)
+            made: list[Any] | InputProblem = self._launch.run(args, has_turn)
         except engine().ReplayFailure as failure:
             raise replay_error(self._recording, failure) from failure
         if self._all_owned or isinstance(made, tuple):
@@ -154,12 +160,16 @@ def replay_error(recording: Recording, failure: Exception) -> ReplayError:
 class _Recording(Interpretation):
     """Gives each operator to the recorder; values are tensors without memory."""
 
-    def __init__(self, program: CaptureProgram, args: list[Any], recorder: Recorder, *, clone_input: bool) -> None:
-        super().__init__(program, args, clone_input=clone_input)
+    def __init__(
+        self, program: CaptureProgram, args: list[Any], recorder: Recorder, forms: Mapping[int, BufferForm]
+    ) -> None:
+        super().__init__(program, args)
         self._recorder = recorder
+        self._forms = forms
 
     def bring_in(self, plan: InputPlan, arg: Any) -> Any:
-        return self._recorder.input_buffer(arg) if self.clones(plan) else arg
+        form = self._forms.get(plan.index)
+        return arg if form is None else self._recorder.input_buffer(form)
 
     def call(self, op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], where: str) -> Any:
         return self._recorder.record(op, args, kwargs, where)
@@ -184,13 +194,13 @@ def _build(
     outputs: list[Any],
     copied_nbytes: int,
     args: list[Any],
+    forms: Mapping[int, BufferForm],
     pool: ArenaPool,
     options: Options,
 ) -> CpuGraph:
     native = engine()
     refs = [recorder.ref(out) if isinstance(out, torch.Tensor) else None for out in outputs]
-    copied = [plan.index for plan in program.inputs if plan.role is InputRole.USER] if options.clone_input else []
-    inputs = dict(zip(copied, recorder.inputs, strict=True))
+    inputs = dict(zip(forms, recorder.inputs, strict=True))
     recording = recorder.finish()
     made = sorted({ref.buffer for ref in refs if ref and recording.buffers[ref.buffer].kind is not BufferKind.EXTERNAL})
     # An output that is the copy of an input lies where outputs do.
@@ -217,10 +227,19 @@ def _build(
     assembled = assemble(recording, arena, placed, lease)
     if pool.neighbours is None:
         pool.neighbours = native.Neighbours()
-    launch = native.Launch(assembled.tape, getattr(native.LiveOutputs, options.live_outputs), pool.neighbours)
-    for index, buffer_ref in inputs.items():
-        launch.add_copied_input(index, assembled.view(buffer_ref), args[index])
-    inputs_in_place = PlacedInputs.bind(launch, program, args, inputs, options)
+    buffers = {index: (forms[index], assembled.view(ref)) for index, ref in inputs.items()}
+    followed = _followed_storages(program, recorder, args, buffers, options)
+    launch = native.Launch(
+        assembled.tape,
+        getattr(native.LiveOutputs, options.live_outputs),
+        pool.neighbours,
+        pool.turn,
+        program.name,
+        followed is not None,
+    )
+    bind_inputs(launch, program, args, buffers, options)
+    for buffer, members in (followed or {}).items():
+        launch.add_followed_storage(assembled.data[buffer], members)
     storages = {buffer: launch.add_output_storage(assembled.data[buffer]) for buffer in made}
     final: list[Any] = []
     count = 0
@@ -235,4 +254,30 @@ def _build(
             )
             final.append(Owned(count))
             count += 1
-    return CpuGraph(recording, assembled, launch, final, inputs_in_place, slots, copied_nbytes)
+    return CpuGraph(recording, assembled, launch, final, slots, copied_nbytes)
+
+
+def _followed_storages(
+    program: CaptureProgram, recorder: Recorder, args: list[Any], buffers: Collection[int], options: Options
+) -> dict[int, list[tuple[int, int]]] | None:
+    """The buffers that placed inputs lie in, each with these inputs and how many bytes from its beginning.
+
+    When the inputs move, the tape is pointed at where they are, and nothing is captured anew. None: it cannot be, or
+    `on_input_move` says that it must not.
+    """
+    if options.on_input_move == "error" or not engine().MOVES_MEMORY:
+        return None
+    found: dict[int, list[tuple[int, int]]] = {}
+    # Whatever else the tape finds in a storage does not move with the arguments.
+    fixed = {recorder.buffer_of(constant) for constant in constants_of(program.gm)}
+    for plan in program.inputs:
+        arg = args[plan.index]
+        if plan.role is InputRole.SCALAR or plan.index in buffers:
+            continue
+        buffer = recorder.buffer_of(arg)
+        if keeps(plan, arg, options) or (plan.parameter and options.frozen_parameter):
+            fixed.add(buffer)
+        elif buffer is not None:
+            offset_bytes = arg.data_ptr() - arg.untyped_storage().data_ptr() if arg.numel() else 0
+            found.setdefault(buffer, []).append((plan.index, offset_bytes))
+    return None if fixed & found.keys() else found

@@ -1,0 +1,11 @@
+// What the kernels of a tape, and the code that chooses them, take from the settings of the process.
+#pragma once
+
+#include <cstdint>
+
+namespace airgraph {
+
+// One number for all of them: a capture is right for calls under the settings that it was made under.
+uint64_t settings();
+
+}  // namespace airgraph
