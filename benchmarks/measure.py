@@ -71,11 +71,16 @@ class Timing:
 
 def summarise(samples_us: Sequence[float], calls_per_block: int) -> Timing:
     """Median and quartiles of block means in µs; one sample stands for all three."""
-    if len(samples_us) > 1:
-        q1, _, q3 = quantiles(samples_us, n=4, method="inclusive")
-    else:
-        q1 = q3 = samples_us[0]
-    return Timing(median(samples_us), q1, q3, min(samples_us), len(samples_us), calls_per_block)
+    q1, middle, q3 = quartiles(samples_us)
+    return Timing(middle, q1, q3, min(samples_us), len(samples_us), calls_per_block)
+
+
+def quartiles(samples: Sequence[float]) -> tuple[float, float, float]:
+    """The quartiles of samples, the median in the middle; one sample stands for all three."""
+    if len(samples) == 1:
+        return samples[0], samples[0], samples[0]
+    q1, _, q3 = quantiles(samples, n=4, method="inclusive")
+    return q1, median(samples), q3
 
 
 def block_ns(contender: Contender, calls: int) -> int:

@@ -246,11 +246,10 @@ def checks(rounds: int) -> dict[str, Any]:
     # The whole call, its lock and key included, against the tape alone.
     call, replay = graphed.call, graph.device_graph._assembled.tape.replay
     native = engine()
-    empty = native.Launch(native.Tape(), native.LiveOutputs.preserve, native.Neighbours())
-    checking = native.Launch(native.Tape(), native.LiveOutputs.preserve, native.Neighbours())
+    empty, checking = launch_of_nothing(), launch_of_nothing()
     hundred = [torch.zeros(4) for _ in range(100)]
     for index, tensor in enumerate(hundred):
-        checking.add_fixed_input(index, tensor.data_ptr())
+        checking.add_placed_input(index, tensor, False, native.Strides.elements, False, False)
     outputs = {policy: launch_of_outputs(64, policy) for policy in ("preserve", "overwrite")}
     contenders = [
         Contender("replay with all checks", call, tuple(args)),
@@ -290,9 +289,15 @@ def arguments_of(workload: workloads.Workload) -> list[Any]:
     return seen[0]
 
 
+def launch_of_nothing(policy: str = "preserve") -> Any:
+    native = engine()
+    kept = getattr(native.LiveOutputs, policy)
+    return native.Launch(native.Tape(), kept, native.Neighbours(), native.Turn(), "nothing", False)
+
+
 def launch_of_outputs(count: int, policy: str) -> Any:
     native = engine()
-    launch = native.Launch(native.Tape(), getattr(native.LiveOutputs, policy), native.Neighbours())
+    launch = launch_of_nothing(policy)
     for _ in range(count):
         storage = launch.add_output_storage(native.bytes_at(0, 64))
         launch.add_output(storage, torch.float32, [16], [1], 0, False, False)
