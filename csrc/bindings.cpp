@@ -9,6 +9,7 @@
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/extension.h>
 
+#include "call_reader.h"
 #include "engine/device_launch.h"
 #include "engine/hand_graph.h"
 #include "engine/launch.h"
@@ -16,6 +17,7 @@
 #include "engine/tape.h"
 #include "engine/turn.h"
 #include "kernels/table.h"
+#include "observer.h"
 #include "watch.h"
 
 namespace py = pybind11;
@@ -79,6 +81,11 @@ void allocate(const at::Tensor& tensor) {
   auto* storage = tensor.storage().unsafeGetStorageImpl();
   storage->clear_data_ptr_access_error_msg_();
   storage->set_data_ptr_noswap(c10::GetCPUAllocator()->allocate(storage->nbytes()));
+}
+
+// Another size for the memory that an unallocated tensor is to have.
+void resize_unallocated(const at::Tensor& tensor, size_t nbytes) {
+  tensor.storage().unsafeGetStorageImpl()->set_nbytes(nbytes);
 }
 
 // A one-dimensional uint8 tensor over memory that somebody else keeps alive.
@@ -223,6 +230,39 @@ struct TurnContext {
   }
 };
 
+// `with` over an object that has `_enter`, `_leave` and `_recover`, so that a block which is left by an exception leaves
+// nothing behind. An exception of a signal handler may also keep `_leave` from beginning: what `_recover` does is made up
+// for here, where none can fall.
+struct Block {
+  static py::object enter(const py::object& self) {
+    return recovering(self, [&self] { return self.attr("_enter")(); });
+  }
+
+  static py::object exit(const py::object& self, const py::args& raised) {
+    return recovering(self, [&] { return self.attr("_leave")(*raised); });
+  }
+
+ private:
+  static constexpr int most_interruptions = 1000;
+
+  template <class Call>
+  static py::object recovering(const py::object& self, const Call& call) {
+    try {
+      return call();
+    } catch (const py::error_already_set&) {
+      for (int i = 0; i < most_interruptions; ++i) {
+        try {
+          self.attr("_recover")();
+          break;
+        } catch (const py::error_already_set&) {
+          // Interrupted too: it does what is left to be done.
+        }
+      }
+      throw;
+    }
+  }
+};
+
 const char* kind_name(Problem::Kind kind) {
   switch (kind) {
     case Problem::Kind::moved:
@@ -337,8 +377,10 @@ py::object replay_by_hand(HandGraph& graph) {
   if (settings() != graph.captured_settings) {
     return py::make_tuple("settings", 0);
   }
-  const py::gil_scoped_release released;
-  graph.tape->replay();
+  {
+    const py::gil_scoped_release released;
+    graph.tape->replay();
+  }
   return py::none();
 }
 
@@ -426,22 +468,25 @@ void raise_failure(const ReplayFailure& error, PyObject* type) {
   PyErr_SetObject(type, failure.ptr());
 }
 
-Watch* watch_of(PyObject* self) {
+template <class Held>
+Held* held_by(PyObject* self) {
   auto held = reinterpret_cast<py::detail::instance*>(self)->get_value_and_holder();
-  return held.holder_constructed() ? static_cast<Watch*>(held.value_ptr()) : nullptr;
+  return held.holder_constructed() ? static_cast<Held*>(held.value_ptr()) : nullptr;
 }
 
-void collect_watches(PyHeapTypeObject* heap_type) {
+// What it holds usually leads back to it.
+template <class Held>
+void collect(PyHeapTypeObject* heap_type) {
   auto& type = heap_type->ht_type;
   type.tp_flags |= Py_TPFLAGS_HAVE_GC;
   type.tp_traverse = [](PyObject* self, visitproc visit, void* arg) {
     Py_VISIT(Py_TYPE(self));
-    const auto* watch = watch_of(self);
-    return watch == nullptr ? 0 : watch->traverse(visit, arg);
+    const auto* held = held_by<Held>(self);
+    return held == nullptr ? 0 : held->traverse(visit, arg);
   };
   type.tp_clear = [](PyObject* self) {
-    if (auto* watch = watch_of(self)) {
-      watch->clear();
+    if (auto* held = held_by<Held>(self)) {
+      held->clear();
     }
     return 0;
   };
@@ -567,17 +612,37 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def("run", &run_bound, py::arg("args"), py::arg("has_turn") = false);
   def_inputs(device_launch);
 
-  py::class_<Watch>(m, "Watch", py::custom_type_setup(&collect_watches))
+  py::class_<Watch>(m, "Watch", py::custom_type_setup(&collect<Watch>))
       .def(py::init<const py::tuple&, const py::tuple&, const py::tuple&, const py::tuple&, const py::tuple&,
-                    const py::tuple&, const py::tuple&, const py::tuple&>())
+                    const py::tuple&, const py::tuple&, const py::tuple&, const py::tuple&, const py::tuple&>(),
+           py::arg("items"), py::arg("lengths"), py::arg("absent"), py::arg("keys"), py::arg("attributes"),
+           py::arg("types"), py::arg("class_items"), py::arg("class_absent"), py::arg("functions") = py::tuple(),
+           py::arg("whole_classes") = py::tuple())
       .def("changed", &Watch::changed)
       .def_property_readonly("dicts_compared", &Watch::dicts_compared);
+
+  py::class_<Block>(m, "Block")
+      .def(py::init<>())
+      .def("__enter__", &Block::enter)
+      .def("__exit__", &Block::exit);
+
+  py::class_<CallReader>(m, "CallReader", py::custom_type_setup(&collect<CallReader>))
+      .def(py::init<size_t, const py::list&, py::list>())
+      .def("read", &CallReader::read);
+
+  py::class_<Observer>(m, "Observer")
+      .def(py::init<const py::list&>())
+      .def("install", &Observer::install)
+      .def("remove", &Observer::remove)
+      .def("seen", &Observer::seen)
+      .def("clear", &Observer::clear);
 
   m.def("unallocated", [](const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
                           const py::object& dtype) {
     return unallocated(sizes, strides, torch::python::detail::py_object_to_dtype(dtype));
   });
   m.def("allocate", &allocate);
+  m.def("resize_unallocated", &resize_unallocated);
   m.def("whole", &whole);
   m.def("bytes_at", &bytes_at);
   m.def("point_at", &point_at);

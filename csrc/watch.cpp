@@ -42,7 +42,8 @@ bool has_keys(const py::object& owner, const py::object& expected) {
 
 Watch::Watch(const py::tuple& items, const py::tuple& lengths, const py::tuple& absent, const py::tuple& keys,
              const py::tuple& attributes, const py::tuple& types,
-             const py::tuple& class_items, const py::tuple& class_absent) {
+             const py::tuple& class_items, const py::tuple& class_absent, const py::tuple& functions,
+             const py::tuple& whole_classes) {
   for (const auto& each : items) {
     const auto [owner, key, value] = each.cast<std::tuple<py::object, py::object, py::object>>();
     if (is_plain_dict(owner)) {
@@ -87,6 +88,13 @@ Watch::Watch(const py::tuple& items, const py::tuple& lengths, const py::tuple& 
     const auto [owner, name] = each.cast<std::tuple<py::object, py::object>>();
     class_of(owner).absent.push_back(name);
   }
+  for (const auto& each : functions) {
+    functions_.emplace_back(py::reinterpret_borrow<py::object>(each));
+  }
+  for (const auto& each : whole_classes) {
+    const auto [owner, is_as_it_was] = each.cast<std::pair<py::object, py::object>>();
+    class_of(owner).is_as_it_was = is_as_it_was;
+  }
   for (const auto& each : types) {
     const auto [owner, expected] = each.cast<std::tuple<py::object, py::object>>();
     types_.push_back({owner, expected});
@@ -128,7 +136,22 @@ bool Watch::Class::changed() const {
       return true;
     }
   }
-  return false;
+  // A look-up gives a changed class its new version.
+  PyObject_HasAttrString(owner.ptr(), "__slots__");
+  return is_as_it_was && !is_as_it_was().cast<bool>();
+}
+
+Watch::Function::Function(py::object function) : owner(std::move(function)) {
+  auto* const held = reinterpret_cast<PyFunctionObject*>(owner.ptr());
+  code = py::reinterpret_borrow<py::object>(held->func_code);
+  defaults = py::reinterpret_borrow<py::object>(held->func_defaults);
+  keyword_defaults = py::reinterpret_borrow<py::object>(held->func_kwdefaults);
+}
+
+bool Watch::Function::changed() const {
+  const auto* const held = reinterpret_cast<PyFunctionObject*>(owner.ptr());
+  return held->func_code != code.ptr() || held->func_defaults != defaults.ptr() ||
+         held->func_kwdefaults != keyword_defaults.ptr();
 }
 
 bool Watch::Dict::changed() const {
@@ -176,6 +199,11 @@ bool Watch::changed() {
       each.version = reinterpret_cast<PyTypeObject*>(each.owner.ptr())->tp_version_tag;
     }
   }
+  for (const auto& each : functions_) {
+    if (each.changed()) {
+      return true;
+    }
+  }
   for (const auto& item : items_) {
     if (!is_same(PyObject_GetItem(item.owner.ptr(), item.key.ptr()), item.value)) {
       return true;
@@ -219,8 +247,14 @@ int Watch::traverse(visitproc visit, void* arg) const {
       Py_VISIT(key.ptr());
     }
   }
+  for (const auto& each : functions_) {
+    for (const auto* held : {&each.owner, &each.code, &each.defaults, &each.keyword_defaults}) {
+      Py_VISIT(held->ptr());
+    }
+  }
   for (const auto& each : classes_) {
     Py_VISIT(each.owner.ptr());
+    Py_VISIT(each.is_as_it_was.ptr());
     for (const auto* items : {&each.attributes, &each.items}) {
       for (const auto& item : *items) {
         Py_VISIT(item.key.ptr());
@@ -256,6 +290,7 @@ void Watch::clear() {
   const auto classes = std::move(classes_);
   const auto items = std::move(items_), attributes = std::move(attributes_);
   const auto lengths = std::move(lengths_);
+  const auto functions = std::move(functions_);
   const auto keys = std::move(keys_), types = std::move(types_);
   cleared_ = true;
   places_.clear();

@@ -15,10 +15,12 @@ class Watch {
  public:
   // items: (container, key, value). lengths: (container, length). absent: (dict, key). keys: (dict, keys in order).
   // attributes: (object, name, value). types: (object, its class). class_items: (class, name, value in its namespace).
-  // class_absent: (class, name).
+  // class_absent: (class, name). functions: compared by their code and defaults. whole_classes: (class, function that
+  // says whether it still defines what it did).
   Watch(const pybind11::tuple& items, const pybind11::tuple& lengths, const pybind11::tuple& absent,
         const pybind11::tuple& keys, const pybind11::tuple& attributes, const pybind11::tuple& types,
-        const pybind11::tuple& class_items, const pybind11::tuple& class_absent);
+        const pybind11::tuple& class_items, const pybind11::tuple& class_absent,
+        const pybind11::tuple& functions, const pybind11::tuple& whole_classes);
 
   // Also true where something is missing. Needs the GIL.
   bool changed();
@@ -65,6 +67,16 @@ class Watch {
     unsigned version = 0;
     std::vector<Item> attributes, items;
     std::vector<pybind11::object> absent;
+    pybind11::object is_as_it_was;
+
+    bool changed() const;
+  };
+
+  // What `function.__code__ = ...` and the like replace.
+  struct Function {
+    explicit Function(pybind11::object function);
+
+    pybind11::object owner, code, defaults, keyword_defaults;
 
     bool changed() const;
   };
@@ -79,6 +91,7 @@ class Watch {
   std::vector<Sized> lengths_;
   // An object and the tuple of its keys, where it is no plain dict; an object and its class.
   std::vector<Item> keys_, types_;
+  std::vector<Function> functions_;
   size_t dicts_compared_ = 0;
   // Nothing is watched any more.
   bool cleared_ = false;

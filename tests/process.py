@@ -22,10 +22,10 @@ warnings.filterwarnings("ignore", category=DeprecationWarning)
 """
 
 
-def run_program(*pieces: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+def run_program(*pieces: str, timeout_s: float = 120, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run pieces of a program after torch and airgraph are imported; a hang is a failure, with what was said."""
     command = [sys.executable, "-c", "\n".join([_BEGIN, *map(textwrap.dedent, pieces)])]
-    settings = {**os.environ, "OMP_NUM_THREADS": "1"}
+    settings = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=settings, start_new_session=True
     ) as child:
@@ -38,8 +38,8 @@ def run_program(*pieces: str, timeout_s: float = 120) -> subprocess.CompletedPro
     return subprocess.CompletedProcess(command, child.returncode, out, err)
 
 
-def output_of(*pieces: str, timeout_s: float = 120) -> str:
+def output_of(*pieces: str, timeout_s: float = 120, **environment: str) -> str:
     """What a program prints that ends well."""
-    done = run_program(*pieces, timeout_s=timeout_s)
+    done = run_program(*pieces, timeout_s=timeout_s, **environment)
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done.stdout

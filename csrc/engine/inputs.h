@@ -191,6 +191,11 @@ class Inputs {
   // The first argument copied in that shares memory with one that the graph writes: its copy would be made too early.
   template <class Arguments>
   std::optional<Problem> copied_that_overlaps(const Arguments& at) const {
+    if (copies_into_kept_) {
+      if (const auto problem = kept_that_is_used(at)) {
+        return problem;
+      }
+    }
     if (written_.empty()) {
       return std::nullopt;
     }
@@ -200,6 +205,25 @@ class Inputs {
       for (const auto& written : written_) {
         if (span.meets(written.span) && overlap(arg, at(written.index))) {
           return Problem{Problem::Kind::overlapping, input.index};
+        }
+      }
+    }
+    return std::nullopt;
+  }
+
+  // The first tensor of the user's that is copied into although it is part of an argument which is used in place: then it
+  // cannot be kept any longer.
+  template <class Arguments>
+  std::optional<Problem> kept_that_is_used(const Arguments& at) const {
+    for (const auto& kept : copied_) {
+      if (kept.kept_at == nullptr || at(kept.index).const_data_ptr() == kept.kept_at) {
+        continue;
+      }
+      const Span span = Span::of(kept.buffer);
+      for (const auto& input : placed_) {
+        const at::Tensor& arg = at(input.index);
+        if (span.meets(Span::of(arg)) && overlap(kept.buffer, arg)) {
+          return Problem{Problem::Kind::moved, kept.index};
         }
       }
     }

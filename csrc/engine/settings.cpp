@@ -1,6 +1,7 @@
 #include "settings.h"
 
 #include <ATen/Context.h>
+#include <c10/core/DefaultDtype.h>
 #include <torch/version.h>
 
 #include <array>
@@ -59,6 +60,8 @@ uint64_t settings() {
   const auto& context = at::globalContext();
   uint64_t packed = 0;
   const auto add = [&packed](uint64_t value, int bits) { packed = (packed << bits) | value; };
+  // What integers are computed in.
+  add(static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()), 8);
   add(context.deterministicAlgorithms(), 1);
   add(context.deterministicAlgorithmsWarnOnly(), 1);
   add(context.deterministicFillUninitializedMemory(), 1);

@@ -14,7 +14,8 @@ from reports import counters
 from torch import Tensor, nn
 
 import airgraph
-from airgraph.cpu import CPUGraph
+from airgraph.cpu import CPUGraph, graph
+from airgraph.errors import ReplayError
 
 
 @pytest.fixture(autouse=True)
@@ -524,3 +525,20 @@ def test_settings_that_stay_cost_no_capture() -> None:
         torch.set_default_dtype(torch.float32)
         _same(call(x, y), products(x, y))
     assert counters()["captures"] == 1 and counters()["eager_calls"] == 0
+
+
+@torch.no_grad()
+def test_integers_by_hand_under_another_default_dtype() -> None:
+    numbers, weight = torch.arange(5), torch.ones(5)
+    roots, plain = CPUGraph(), CPUGraph()
+    with graph(roots):
+        y = torch.sqrt(numbers)
+    with graph(plain):
+        z = weight * 2
+    torch.set_default_dtype(torch.bfloat16)
+    plain.replay()
+    with pytest.raises(ReplayError, match=r"default dtype torch\.float32, now torch\.bfloat16"):
+        roots.replay()
+    torch.set_default_dtype(torch.float32)
+    roots.replay()
+    assert torch.equal(y, torch.sqrt(numbers)) and torch.equal(z, weight * 2)

@@ -173,7 +173,7 @@ def test_decode_with_graph_breaks_equals_eager_and_names_every_fallback(name: st
 
 @pytest.mark.parametrize(("name", "dynamic"), [("llama", False), ("gpt2", True)])
 @torch.no_grad()
-def test_another_batch_and_another_cache_are_captured_anew(name: str, dynamic: bool) -> None:
+def test_another_batch_is_captured_and_another_cache_followed(name: str, dynamic: bool) -> None:
     decoder = zoo.DECODERS[name]
     model = decoder.architecture.build()
     steps = 5
@@ -194,7 +194,5 @@ def test_another_batch_and_another_cache_are_captured_anew(name: str, dynamic: b
 
     assert check(2) == {"captures": 2, "recaptures": 0, "replays": steps + 1, "eager_calls": 0}
     assert check(3) == {"captures": 4, "recaptures": 0, "replays": 2 * (steps + 1), "eager_calls": 0}
-    again = check(3)
-    assert again == {"captures": 6, "recaptures": 2, "replays": 3 * (steps + 1), "eager_calls": 0}
-    moved = [row["reason"] for row in airgraph.explain().to_dict()["graphs"] if "mutated) was at" in row["reason"]]
-    assert len(moved) == 2 and all("layers[0].cumulative_length" in reason for reason in moved)
+    # Memory that moves is followed.
+    assert check(3) == {"captures": 4, "recaptures": 0, "replays": 3 * (steps + 1), "eager_calls": 0}

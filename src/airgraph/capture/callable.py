@@ -29,7 +29,7 @@ from airgraph.program.support import check_capturable
 from airgraph.runtime.base import DeviceGraph, DeviceRuntime, InputProblem, TakesTurns
 from airgraph.runtime.cpu.engine import engine
 
-__all__ = ["CapturedGraph", "GraphedCallable", "NotAdmitted", "Overlapping"]
+__all__ = ["CapturedGraph", "GraphedCallable", "NotAdmitted", "Unsuited"]
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +45,12 @@ _MOST_ATTEMPTS = 3
 _MOST_NAMED = 8
 
 
-class Overlapping(NotAdmitted):
-    """An argument that is written shares memory with another, for which no program is traced."""
+class Unsuited(NotAdmitted):
+    """No traced program is right for the arguments of a call, only the function itself."""
+
+
+class Overlapping(Unsuited):
+    """An argument that is written shares memory with another."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -217,10 +221,14 @@ class GraphedCallable:
         return self._eager(args)
 
     def _on_foreign(self, args: list[Any]) -> list[Any]:
-        """By the final FX graph, with gradients where they are on: what a transform wraps may need them."""
+        """By what the program was lowered from, with gradients where they are on: what a transform wraps may need them.
+
+        Not by the final FX graph, which writes into its own intermediates: those need not be of the arguments' kind.
+        """
+        if self._uncaptured is None:
+            raise Unsuited("an argument is a fake tensor, a subclass, or wrapped by a transform")
         ledger.count("eager_calls")
-        with torch._C._DisableAutocast():
-            return list(self._program.gm(*args))
+        return list(self._uncaptured(*args))
 
     def _without_lowering(self, args: list[Any], refusal: NotAdmitted) -> list[Any]:
         """By what the program was lowered from: one operator after the other, on the arguments as they are."""
@@ -357,7 +365,7 @@ class GraphedCallable:
         if self._usual is not None and self._usual.record is graph.record:
             self._usual = None
         self._kept.pop(graph, None)
-        self._graphs[graph.key].remove(graph)
+        self._graphs[graph.key] = [each for each in self._graphs[graph.key] if each is not graph]
         graph.device_graph.close()
         graph.record.state = "dropped"
 
@@ -387,8 +395,8 @@ class GraphedCallable:
         """It served last, and is asked first."""
         kept = self._graphs[graph.key]
         if kept[0] is not graph:
-            kept.remove(graph)
-            kept.insert(0, graph)
+            # As a whole: an exception of a signal handler may fall anywhere.
+            self._graphs[graph.key] = [graph, *(each for each in kept if each is not graph)]
         self._kept[graph] = None
         self._kept.move_to_end(graph)
         if self._hands_out and isinstance(graph.device_graph, TakesTurns):

@@ -96,8 +96,10 @@ class MemoryPool:
     def strike_off(self) -> None:
         """Let go of what ended leases held. Ask in the pool's turn."""
         while self._ended:
-            del self._leased[self._ended.popleft()]
+            # Off the list last: an exception that falls between leaves nothing behind.
+            self._leased.pop(self._ended[0], None)
             self._let_go()
+            self._ended.popleft()
 
     def give_back(self) -> None:
         """Return what no graph uses any more to the device."""

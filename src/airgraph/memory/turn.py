@@ -1,20 +1,24 @@
 """One replay at a time among graphs that share memory, in Python; `csrc/engine/turn.h` is the native engine's.
 
-Every taking is by `with` over a lock of the interpreter's own, so that no exception of a signal handler can fall
-between the taking and what gives it back.
+An exception of a signal handler may fall between the taking and what gives it back; then the exception keeps what is
+half done alive. So the frame that takes a turn is remembered with it; a turn whose frame does not run any more is free.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
+import time
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import FrameType
 
 from airgraph.errors import ReplayError
 
 __all__ = ["Turn"]
+
+
+_LOOK_AGAIN_S = 0.0005
 
 
 class Turn:
@@ -22,15 +26,27 @@ class Turn:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._owner: int | None = None
+        # The thread that has it, and the frame in which it took it.
+        self._holder: tuple[int, FrameType] | None = None
         _all.add(self)
 
-    @contextmanager
-    def having(self, what: str) -> Iterator[bool]:
+    def having(self, what: str) -> _Having:
         """Have the turn within the block, after a wait for other threads.
 
         Raises ReplayError if this thread has it already, or if the wait would never end.
         """
+        return _Having(self, what, waits=True)
+
+    def if_free(self) -> _Having:
+        """Have the turn within the block if nobody has it; the value says whether."""
+        return _Having(self, "", waits=False)
+
+    @property
+    def _owner(self) -> int | None:
+        holder = self._holder
+        return holder[0] if holder is not None and _runs(*holder) else None
+
+    def _take(self, what: str, frame: FrameType) -> None:
         me = threading.get_ident()
         if self._owner == me:
             raise ReplayError(
@@ -40,39 +56,69 @@ class Turn:
         self._check_wait(me, what)
         try:
             _waiting[me] = self
-            with self._lock:
-                _waiting.pop(me, None)
-                try:
-                    self._owner = me
-                    yield True
-                finally:
-                    self._owner = None
+            while not self._take_if_free(me, frame):
+                # Nobody tells when a frame has ended by an exception.
+                time.sleep(_LOOK_AGAIN_S)
         finally:
             _waiting.pop(me, None)
 
-    @contextmanager
-    def if_free(self) -> Iterator[bool]:
-        """Have the turn within the block if nobody has it; the value says whether."""
-        if self._owner is not None:
-            yield False
-            return
-        with self.having("") as mine:
-            yield mine
+    def _take_if_free(self, me: int, frame: FrameType) -> bool:
+        with self._lock:
+            if self._owner is None:
+                self._holder = (me, frame)
+                return True
+        return False
+
+    def _give_back(self, frame: FrameType) -> None:
+        with self._lock:
+            if self._holder is not None and self._holder[1] is frame:
+                self._holder = None
 
     def _check_wait(self, me: int, what: str) -> None:
         turn: Turn | None = self
-        while turn is not None and turn._owner is not None:
-            if turn._owner == me:
+        while turn is not None:
+            owner = turn._owner
+            if owner is None:
+                return
+            if owner == me:
                 raise ReplayError(
                     f"{what} would wait for ever: it was called within a replay, for whose pool the thread waits that "
                     "it would wait for. Call graphs of two pools from one another in one order only."
                 )
-            turn = _waiting.get(turn._owner)
+            turn = _waiting.get(owner)
 
     def _renew(self) -> None:
+        self._lock = threading.Lock()
         if self._owner != threading.get_ident():
-            self._lock = threading.Lock()
-            self._owner = None
+            self._holder = None
+
+
+class _Having:
+    """The block of `Turn.having` or `Turn.if_free`."""
+
+    def __init__(self, turn: Turn, what: str, *, waits: bool) -> None:
+        self._turn, self._what, self._waits = turn, what, waits
+        self._frame: FrameType | None = None
+
+    def __enter__(self) -> bool:
+        if not self._waits and self._turn._owner is not None:
+            return False
+        self._frame = sys._getframe(1)
+        self._turn._take(self._what, self._frame)
+        return True
+
+    def __exit__(self, *raised: object) -> None:
+        frame, self._frame = self._frame, None
+        if frame is not None:
+            self._turn._give_back(frame)
+
+
+def _runs(thread: int, frame: FrameType) -> bool:
+    """Whether a thread is in a frame, or in what that has called."""
+    current = sys._current_frames().get(thread)
+    while current is not None and current is not frame:
+        current = current.f_back
+    return current is not None
 
 
 # Which thread waits for which turn, to tell a wait that would never end.

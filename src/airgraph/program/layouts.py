@@ -18,9 +18,9 @@ class Sees(enum.IntEnum):
     """What somebody in a graph looks at, each with all before it."""
 
     VALUES = 0  # only values: where the elements lie is the kernel's business
-    STRIDES = 1  # an operator that is not ATen's, or one that asks for strides
+    STRIDES = 1  # an operator asks for strides
     OFFSET = 2  # the offset in the storage, as a number
-    STORAGE = 3  # the storage from its beginning, as `as_strided` does
+    STORAGE = 3  # the storage from its beginning, as `as_strided` does, and as an operator that is not ATen's may
 
 
 _BLIND = {"aten", "prims"}
@@ -55,7 +55,7 @@ def _look(user: Node) -> Sees:
     if user.op != "call_function" or user.target is operator.getitem:
         return Sees.VALUES
     if not isinstance(user.target, torch._ops.OpOverload) or user.target.namespace not in _BLIND:
-        return Sees.STRIDES
+        return Sees.STORAGE
     name = user.target._schema.name.partition("::")[2]
     if name in _STORAGES:
         return Sees.STORAGE

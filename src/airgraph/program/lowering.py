@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
@@ -45,7 +47,44 @@ def lower(
         keep_inference_input_mutations=True,
         decompositions=dict(decompositions or {}),
     )
-    return compiler(gm, example_inputs)
+    return compiler(gm, _apart(gm, example_inputs))
+
+
+def _apart(gm: GraphModule, example_inputs: Sequence[Any]) -> Sequence[Any]:
+    """The same without memory that several of them share.
+
+    AOTAutograd would merge those of which one is written, and the next call may come with others. Whoever calls a graph
+    that writes its arguments compares them, and does not call it where they overlap.
+    """
+    shares = Counter(_storage_of(each) for each in example_inputs if _has_storage(each))
+    if all(count == 1 for count in shares.values()):
+        return example_inputs
+    made = list(example_inputs)
+    for index, (each, node) in enumerate(zip(example_inputs, gm.graph.find_nodes(op="placeholder"), strict=True)):
+        fake = node.meta.get("example_value")
+        if _has_storage(each) and shares[_storage_of(each)] > 1 and isinstance(fake, FakeTensor):
+            made[index] = _with_own_memory(fake)
+    return made
+
+
+def _has_storage(value: Any) -> bool:
+    return (
+        isinstance(value, torch.Tensor) and value.layout is torch.strided and not is_traceable_wrapper_subclass(value)
+    )
+
+
+def _storage_of(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _with_own_memory(fake: FakeTensor) -> torch.Tensor:
+    with fake.fake_mode, torch.no_grad():
+        count = fake.untyped_storage().nbytes() // fake.itemsize
+        memory = torch.empty(count, dtype=fake.dtype, device=fake.device)
+        made = memory.as_strided(fake.shape, fake.stride(), fake.storage_offset())
+        made = torch.conj(made) if fake.is_conj() else made
+        made = torch._neg_view(made) if fake.is_neg() else made
+    return made.detach().requires_grad_(fake.requires_grad)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,8 +50,16 @@ def buffer_forms(program: CaptureProgram, args: list[Any], options: Options) -> 
     return {
         plan.index: _form(args[plan.index], program.sees[plan.index], guarded=program.why_not_admitted is None)
         for plan in program.inputs
-        if plan.role is InputRole.USER and (options.clone_input or args[plan.index].device != program.device)
+        if plan.role is InputRole.USER and _is_copied(args[plan.index], program.sees[plan.index], program, options)
     }
+
+
+def _is_copied(arg: torch.Tensor, sees: Sees, program: CaptureProgram, options: Options) -> bool:
+    if arg.device != program.device:
+        return True
+    # All of the memory that a small part lies in would be copied. A graph on CPU follows it at no cost instead.
+    is_part = sees is Sees.STORAGE and arg.untyped_storage().nbytes() > span_nbytes(arg)
+    return options.clone_input and not (is_part and arg.device.type == "cpu" and options.on_input_move == "recapture")
 
 
 def bind_inputs(
@@ -82,7 +90,7 @@ def bind_inputs(
             )
             continue
         strides = engine().Strides.exact if sees >= Sees.STRIDES else engine().Strides.elements
-        if keeps(plan, arg, options):
+        if keeps(plan, args, options):
             launch.add_kept_input(plan.index, arg, strides, with_offset, in_storage)
             continue
         if plan.parameter and options.frozen_parameter:
@@ -96,10 +104,15 @@ def bind_inputs(
     return placed
 
 
-def keeps(plan: InputPlan, arg: torch.Tensor, options: Options) -> bool:
-    """Whether an argument that is not copied in is kept, so that later ones are copied into it."""
-    can_be_written = torch._debug_has_internal_overlap(arg) == 0
-    return plan.role is InputRole.USER and options.on_input_move == "copy" and can_be_written
+def keeps(plan: InputPlan, args: list[Any], options: Options) -> bool:
+    """Whether an argument that is not copied in is kept, so that later ones are copied into it.
+
+    One that shares memory with another is not: what is copied into it would be in the other too.
+    """
+    if plan.role is not InputRole.USER or options.on_input_move != "copy":
+        return False
+    can_be_written = torch._debug_has_internal_overlap(args[plan.index]) == 0
+    return can_be_written and engine().first_overlap(args, [plan.index]) is None
 
 
 def _form(arg: torch.Tensor, sees: Sees, *, guarded: bool) -> BufferForm:

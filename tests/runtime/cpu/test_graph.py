@@ -479,3 +479,43 @@ def test_a_compiled_function_within_a_capture_is_recorded_as_its_operators() -> 
     x.fill_(5)
     g.replay()
     assert y.tolist() == [7.0] * 3 and compiled(x).tolist() == [6.0] * 3
+
+
+def test_out_of_no_elements_yet_made_within_the_capture() -> None:
+    g, x = CPUGraph(), torch.ones(3)
+    with graph(g):
+        out = torch.empty(0)
+        torch.add(x, 1, out=out)
+        grown = torch.empty(0)
+        grown.resize_(2, 3).fill_(4)
+    g.replay()
+    assert torch.equal(out, x + 1)
+    assert torch.equal(grown, torch.full((2, 3), 4.0))
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.mark.parametrize("fails", ["capture_end", "abort"])
+def test_a_block_whose_end_is_interrupted_is_left(fails: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by the exception of a signal handler, which may keep the end from beginning."""
+    original, calls = getattr(CPUGraph, fails), []
+
+    def interrupted(self: CPUGraph) -> None:
+        calls.append(self)
+        if len(calls) == 1:
+            raise Interrupted
+        original(self)
+
+    monkeypatch.setattr(CPUGraph, fails, interrupted)
+    g, x, on = CPUGraph(), torch.ones(3), Stream()
+    with pytest.raises(Interrupted), stream(on), graph(g):
+        x + 1
+        if fails == "abort":
+            raise ValueError
+    assert torch.equal(x + 1, torch.full((3,), 2.0)) and current_stream() is not on
+    with graph(g):
+        y = x * 3
+    g.replay()
+    assert torch.equal(y, torch.full((3,), 3.0))

@@ -275,7 +275,8 @@ def check(call, given):
     except Exception as error:
         print(type(given).__name__, type(error).__name__, error)
         return None
-    assert type(out) is type(double(given)), (type(out), type(double(given)))
+    # Of a class with a __torch_function__ of its own torch.compile returns plain tensors, whatever the backend.
+    assert type(out) is type(double(given)) or type(given).__name__ == "Otherwise", (type(out), type(double(given)))
     return out
 
 def right(call):
@@ -339,8 +340,7 @@ def test_subclasses_are_taken_for_what_they_are(first: bool) -> None:
             lambda x: torch.nn.Parameter(x, False), lambda x: torch.nn.Buffer(x),
         ]
         for make in makers:
-            # What Dynamo traces for a class with a __torch_function__ of its own is not for the cached door to know.
-            for call in list(doors())[: 2 if make is makers[2] else 3]:
+            for call in doors():
                 torch._dynamo.reset()
                 if not FIRST:
                     right(call)
@@ -356,6 +356,30 @@ def test_subclasses_are_taken_for_what_they_are(first: bool) -> None:
                         elif out is not None:
                             assert torch.equal(torch.Tensor(out), torch.Tensor(expected)), (make, out, expected)
                 right(call)
+        """,
+    )
+
+
+def test_a_fake_tensor_where_the_graph_writes_into_what_it_has_made() -> None:
+    output_of(
+        """
+        import tempfile
+        from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+        warnings.simplefilter("ignore")
+        def affine(x, w, b):
+            return (x @ w + b).relu() @ w
+        mode = FakeTensorMode(allow_non_fake_inputs=True)
+        for call in (
+            torch.compile(affine, backend="airgraph"),
+            airgraph.inference.cache_compile(affine, cache_dir=tempfile.mkdtemp()),
+        ):
+            x, w, b = torch.ones(3, 3), torch.ones(3, 3), torch.ones(3)
+            with torch.no_grad():
+                expected = call(x, w, b)
+                assert isinstance(call(x, w, mode.from_tensor(b)), FakeTensor)
+                zeros = torch._efficientzerotensor(3, 3)
+                assert torch.equal(call(zeros, w, b), affine(torch.zeros(3, 3), w, b))
+                assert torch.equal(call(x, w, b), expected)
         """,
     )
 

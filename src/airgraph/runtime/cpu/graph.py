@@ -8,8 +8,10 @@ and stay alive with the graph.
 from __future__ import annotations
 
 import enum
+import functools
 import threading
 import weakref
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -27,9 +29,9 @@ from airgraph.runtime.cpu.assemble import Assembled, assemble, plan_arena
 from airgraph.runtime.cpu.engine import engine
 from airgraph.runtime.cpu.recorder import Recorder
 from airgraph.runtime.cpu.runtime import replay_error
-from airgraph.runtime.cpu.streams import Stream, current_stream
+from airgraph.runtime.cpu.streams import Stream, current_stream, leave_streams, stream_depth
 from airgraph.runtime.cpu.streams import stream as use_stream
-from airgraph.runtime.cpu.tape import BufferKind, Recording
+from airgraph.runtime.cpu.tape import BufferKind, Call, Recording, TensorRef
 
 __all__ = ["CPUGraph", "graph", "graph_pool_handle"]
 
@@ -65,6 +67,8 @@ class CPUGraph:
         self._assembled: Assembled | None = None
         self._hand: Any = None
         self._memory: list[_Memory] = []
+        # That it was captured under, if something depends on it.
+        self._default_dtype: torch.dtype | None = None
         self._abandoned: weakref.finalize[Any, Any] | None = None
 
     def capture_begin(self, pool: ArenaPool | None = None, capture_error_mode: str = "global") -> None:
@@ -130,6 +134,11 @@ class CPUGraph:
         if hand is None or recording is None or kept is None:
             raise CaptureError("replay before capture_end: this graph holds no capture.")
         captures.check_unsafe_call("CPUGraph.replay()")
+        if self._default_dtype not in (None, torch.get_default_dtype()):
+            raise ReplayError(
+                f"the graph computes with integers and was captured under the default dtype {self._default_dtype}, now "
+                f"{torch.get_default_dtype()}. Set that one again, or capture again."
+            )
         try:
             problem = hand.replay()
             while problem is not None:
@@ -167,6 +176,11 @@ class CPUGraph:
             raise CaptureError("pool before capture_begin: this graph has no pool.")
         return self._pool
 
+    @property
+    def session(self) -> Any:
+        """The capture under way, or None."""
+        return self._session
+
     def abort(self) -> None:
         """Drop a capture under way; nothing happens if there is none."""
         session = self._session
@@ -183,6 +197,7 @@ class CPUGraph:
 
     def _finish(self, session: _Session) -> None:
         recording = session.recorder.finish()
+        self._default_dtype = session.default_dtype if any(map(_promotes, recording.calls)) else None
         memory: list[_Memory] = []
         for index, buffer in enumerate(recording.buffers):
             # Results that the caller holds, and tensors from outside.
@@ -218,52 +233,64 @@ class CPUGraph:
             self._hand.add_memory(each.whole)
 
 
-class graph:  # noqa: N801 - the name is torch.cuda's
+def graph(
+    cpu_graph: CPUGraph,
+    pool: ArenaPool | None = None,
+    stream: Stream | None = None,
+    capture_error_mode: str = "global",
+) -> AbstractContextManager[None]:
     """Capture the block into `cpu_graph`: `with airgraph.cpu.graph(g): y = f(x)`.
 
     pool, capture_error_mode: as for `CPUGraph.capture_begin`. stream: the stream to capture on, by default a new one.
     If the block raises, the capture is dropped and the process is as before.
     """
+    if not isinstance(cpu_graph, CPUGraph):
+        raise CaptureError(f"expected an airgraph.cpu.CPUGraph, got {type(cpu_graph).__name__}.")
+    on = stream if stream is not None else Stream()
+    made: AbstractContextManager[None] = _block_class()(cpu_graph, pool, use_stream(on), capture_error_mode)
+    return made
 
-    def __init__(
-        self,
-        cpu_graph: CPUGraph,
-        pool: ArenaPool | None = None,
-        stream: Stream | None = None,
-        capture_error_mode: str = "global",
-    ) -> None:
-        if not isinstance(cpu_graph, CPUGraph):
-            raise CaptureError(f"expected an airgraph.cpu.CPUGraph, got {type(cpu_graph).__name__}.")
-        self._graph = cpu_graph
-        self._pool = pool
-        self._mode = capture_error_mode
-        self._stream_context = use_stream(stream if stream is not None else Stream())
 
-    def __enter__(self) -> None:
-        self._stream_context.__enter__()
-        began = False
-        try:
+@functools.cache
+def _block_class() -> Any:
+    # Made at first use: the engine may have to be compiled.
+    class CaptureBlock(engine().Block):  # type: ignore[misc]
+        def __init__(self, cpu_graph: CPUGraph, pool: ArenaPool | None, on: Any, mode: str) -> None:
+            super().__init__()
+            self._graph, self._pool, self._on, self._mode = cpu_graph, pool, on, mode
+            self._before = cpu_graph.session
+            self._depth = stream_depth()
+
+        def _enter(self) -> None:
+            self._before, self._depth = self._graph.session, stream_depth()
+            self._on.__enter__()
             self._graph.capture_begin(pool=self._pool, capture_error_mode=self._mode)
-            began = True
-        except BaseException as error:
-            # Not that of a capture which was there before.
-            if began or not isinstance(error, CaptureError):
-                self._graph.abort()
-            self._stream_context.__exit__(None, None, None)
-            raise
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
+        def _leave(
+            self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        ) -> None:
             if kind is None:
                 self._graph.capture_end()
             else:
                 self._graph.abort()
-                if isinstance(error, RuntimeError) and _READ_NATIVELY in str(error):
-                    raise CaptureError(f"{error}. Move it out of the capture.") from error
-        finally:
-            self._stream_context.__exit__(None, None, None)
+            self._on.__exit__(None, None, None)
+            if isinstance(error, RuntimeError) and _READ_NATIVELY in str(error):
+                raise CaptureError(f"{error}. Move it out of the capture.") from error
+
+        def _recover(self) -> None:
+            # Not from a capture that was there before.
+            if self._graph.session is not self._before:
+                self._graph.abort()
+            leave_streams(self._depth)
+
+    return CaptureBlock
+
+
+def _promotes(call: Call) -> bool:
+    """Whether it makes numbers of the default dtype of what has none, such as the roots of integers."""
+    made = any(out.dtype.is_floating_point or out.dtype.is_complex for out in call.outs)
+    given = [each.dtype for each in call.args if isinstance(each, TensorRef)]
+    return made and not any(dtype.is_floating_point or dtype.is_complex for dtype in given)
 
 
 class _Session:
@@ -273,6 +300,7 @@ class _Session:
         self.capture_error_mode = capture_error_mode
         self.thread = threading.get_ident()
         self.stream = current_stream()
+        self.default_dtype = torch.get_default_dtype()
         self.recorder = Recorder(keep_external=True)
         self.invalid: str | None = None
         self._modes = (_RefuseReads(self), _RecordCalls(self))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import enum
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -72,6 +74,7 @@ def settings() -> tuple[Any, ...]:
     """What kernels take from the settings of the process."""
     backends = torch.backends
     return (
+        torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
         torch._C._get_deterministic_fill_uninitialized_memory(),
@@ -123,6 +126,10 @@ def _span(tensor: torch.Tensor) -> tuple[int, int]:
 def unallocated(sizes: list[int], strides: list[int], dtype: torch.dtype) -> torch.Tensor:
     # Without the native engine it has memory of its own from the start.
     return torch.empty_strided(sizes, strides, dtype=dtype, device="cpu")
+
+
+def resize_unallocated(tensor: torch.Tensor, nbytes: int) -> None:
+    tensor.untyped_storage().resize_(nbytes)
 
 
 def allocate(tensor: torch.Tensor) -> None:
@@ -299,6 +306,12 @@ class _Inputs:
         for index, theirs, address in self._kept:
             if theirs.data_ptr() != address:
                 return "moved", index
+        for index, theirs, _ in self._kept:
+            # Kept no longer where it is part of an argument which is used in place.
+            if args[index].data_ptr() != theirs.data_ptr() and first_overlap(
+                [theirs, *(args[each[0]] for each in self._placed)], [0]
+            ):
+                return "moved", index
         overlap = first_overlap(args, self._written) if self._written else None
         return None if overlap is None else ("overlapping", overlap[1])
 
@@ -418,12 +431,161 @@ class HandGraph:
         return None
 
 
+class Block:
+    """As the native one, but for an exception of a signal handler that keeps `_leave` from beginning."""
+
+    def __enter__(self) -> Any:
+        return self._recovering(self._enter)
+
+    def __exit__(self, *raised: Any) -> Any:
+        return self._recovering(self._leave, *raised)
+
+    def _recovering(self, call: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return call(*args)
+        except BaseException:
+            self._recover()
+            raise
+
+    def _enter(self) -> Any:
+        raise NotImplementedError
+
+    def _leave(self, *raised: Any) -> Any:
+        raise NotImplementedError
+
+    def _recover(self) -> None:
+        raise NotImplementedError
+
+
+class Observer:
+    """See `csrc/observer.h`."""
+
+    def __init__(self, watched: list[tuple[CodeType, Callable[[Any], None]]]) -> None:
+        self._watched = {id(code): (code, function) for code, function in watched}
+        self._seen: dict[int, tuple[CodeType, dict[str, Any]]] = {}
+        self._before: Any = None
+
+    def install(self) -> None:
+        self._before = sys.getprofile()
+        sys.setprofile(self._on_event)
+
+    def remove(self) -> None:
+        sys.setprofile(self._before)
+
+    def seen(self) -> list[tuple[CodeType, dict[str, Any]]]:
+        return list(self._seen.values())
+
+    def clear(self) -> None:
+        self._seen.clear()
+
+    def _on_event(self, frame: FrameType, what: str, argument: Any) -> None:
+        if what == "call":
+            code = frame.f_code
+            self._seen.setdefault(id(code), (code, frame.f_globals))
+            if id(code) in self._watched:
+                self._watched[id(code)][1](frame)
+        if self._before is not None:
+            self._before(frame, what, argument)
+
+
+class CallReader:
+    """See `csrc/call_reader.h`."""
+
+    def __init__(self, parameters: int, instructions: list[tuple[Any, ...]], arguments: list[Any]) -> None:
+        self._parameters = parameters
+        self._instructions = instructions
+        self._arguments = arguments
+
+    def read(self, values: tuple[Any, ...]) -> list[Any] | None:
+        slots, made = list(values), self._arguments.copy()
+        if len(slots) != self._parameters:
+            raise TypeError("another number of arguments")
+        try:
+            if all(self._run(name, operands, slots, made) for name, *operands in self._instructions):
+                return made
+        except (AttributeError, LookupError, TypeError):
+            pass
+        return None
+
+    def _run(self, name: str, operands: list[Any], slots: list[Any], made: list[Any]) -> bool:
+        if name == "kept":
+            return _has_traits(made[operands[0]], *operands[1:])
+        if name == "object":
+            slots.append(operands[0])
+            return True
+        value, rest = slots[operands[0]], operands[1:]
+        if name in ("attribute", "item", "type"):
+            slots.append(type(value) if name == "type" else _step(name, value, rest[0]))
+            return True
+        if name in ("number", "tensor", "size", "stride", "offset"):
+            return _take(name, value, rest, made)
+        return _holds(name, value, slots[rest[0]] if name in ("same", "apart") else rest[0])
+
+
+def _step(name: str, owner: Any, key: Any) -> Any:
+    if name == "attribute":
+        return getattr(owner, key)
+    return dict.__getitem__(owner, key) if isinstance(owner, dict) else owner[key]
+
+
+def _take(name: str, value: Any, rest: list[Any], made: list[Any]) -> bool:
+    match name:
+        case "number":
+            made[rest[0]] = value
+            return type(value) is int
+        case "tensor":
+            made[rest[0]] = value
+            return _has_traits(value, *rest[1:])
+        case "offset":
+            made[rest[0]] = value.storage_offset()
+        case _:
+            made[rest[1]] = getattr(value, name)()[rest[0]]
+    return True
+
+
+def _holds(name: str, value: Any, expected: Any) -> bool:
+    match name:
+        case "is" | "same":
+            return value is expected
+        case "apart":
+            return value is not expected
+        case "among":
+            return not any(value is other for other in expected)
+        case "of_class":
+            return type(value) is expected
+        case "equals":
+            return type(value) is type(expected) and bool(value == expected)
+        case "length":
+            return bool(len(value) == expected)
+        case "has":
+            return hasattr(value, expected)
+        case "lacks":
+            return not hasattr(value, expected)
+        case "inherits":
+            return expected not in value.__dict__
+        case "holds":
+            return bool(expected(value))
+    raise ValueError(f"no such instruction: {name}")
+
+
+def _has_traits(value: Any, class_: Any, requires_grad: bool, is_leaf: bool, keys: int) -> bool:
+    return (
+        bool(type(value) is class_)
+        and value.requires_grad == requires_grad
+        and torch._C._dispatch_keys(value).raw_repr() == keys
+        and (not requires_grad or value.is_leaf == is_leaf)
+    )
+
+
 class Watch:
     """See `csrc/watch.h`."""
 
     def __init__(self, *watched: tuple[tuple[Any, ...], ...]) -> None:
         self._items, self._lengths, self._absent, self._keys = watched[:4]
-        self._attributes, self._types, self._class_items, self._class_absent = watched[4:]
+        self._attributes, self._types, self._class_items, self._class_absent = watched[4:8]
+        functions: Sequence[Any] = watched[8] if len(watched) > 8 else ()
+        self._functions = [(each, each.__code__, each.__defaults__, each.__kwdefaults__) for each in functions]
+        self._classes = [is_as_it_was for _, is_as_it_was in (watched[9] if len(watched) > 9 else ())]
 
     def changed(self) -> bool:
         try:
@@ -436,6 +598,11 @@ class Watch:
                 or any(type(owner) is not expected for owner, expected in self._types)
                 or any(vars(class_)[name] is not value for class_, name, value in self._class_items)
                 or any(hasattr(class_, name) for class_, name in self._class_absent)
+                or any(
+                    each.__code__ is not code or each.__defaults__ is not values or each.__kwdefaults__ is not named
+                    for each, code, values, named in self._functions
+                )
+                or not all(is_as_it_was() for is_as_it_was in self._classes)
             )
         except (LookupError, AttributeError, TypeError):
             return True

@@ -209,12 +209,15 @@ class Recorder:
         if needed > storage.nbytes():
             if storage.nbytes() != 0 or not storage.resizable():
                 raise UnsupportedGraph("it changes a tensor's memory", operator=op.name(), source=where)
-            storage.resize_(needed)
             index = self.buffer_of(tensor)
-            if index is not None:
-                buffer = self._buffers[index]
-                buffer.nbytes = needed
-                buffer.address = storage.data_ptr() if buffer.kind is BufferKind.EXTERNAL else None
+            if index is not None and self._buffers[index].kind is not BufferKind.EXTERNAL:
+                # There is nothing to read in it, and so nothing to resize.
+                self._engine.resize_unallocated(tensor, needed)
+                self._buffers[index].nbytes = needed
+            else:
+                storage.resize_(needed)
+            if index is not None and self._buffers[index].kind is BufferKind.EXTERNAL:
+                self._buffers[index].nbytes, self._buffers[index].address = needed, storage.data_ptr()
         tensor.as_strided_(like.shape, like.stride())
 
     def _result(self, fake: torch.Tensor, outs: list[TensorRef], op: torch._ops.OpOverload, where: str) -> torch.Tensor:

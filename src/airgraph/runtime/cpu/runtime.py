@@ -275,7 +275,7 @@ def _followed_storages(
         if plan.role is InputRole.SCALAR or plan.index in buffers:
             continue
         buffer = recorder.buffer_of(arg)
-        if keeps(plan, arg, options) or (plan.parameter and options.frozen_parameter):
+        if keeps(plan, args, options) or (plan.parameter and options.frozen_parameter):
             fixed.add(buffer)
         elif buffer is not None:
             offset_bytes = arg.data_ptr() - arg.untyped_storage().data_ptr() if arg.numel() else 0

@@ -6,12 +6,14 @@ as soon as it is recorded. A capture belongs to the stream that was current when
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from typing import Any
 
 from airgraph.errors import StreamError
 from airgraph.runtime.cpu import captures
+from airgraph.runtime.cpu.engine import engine
 
 __all__ = ["Event", "Stream", "current_stream", "stream", "synchronize"]
 
@@ -78,16 +80,44 @@ def current_stream() -> Stream:
     return _current.stack[-1] if _current.stack else _DEFAULT
 
 
-@contextmanager
-def stream(stream: Stream) -> Iterator[Stream]:
+def stream(stream: Stream) -> AbstractContextManager[Stream]:
     """Make `stream` current within the block."""
     if not isinstance(stream, Stream):
         raise StreamError(f"stream: expected an airgraph.cpu.Stream, got {type(stream).__name__}")
-    _current.stack.append(stream)
-    try:
-        yield stream
-    finally:
-        _current.stack.pop()
+    made: AbstractContextManager[Stream] = _block_class()(stream)
+    return made
+
+
+def stream_depth() -> int:
+    """How many blocks of `stream` this thread is in."""
+    return len(_current.stack)
+
+
+def leave_streams(depth: int) -> None:
+    """Leave all blocks of `stream` but the outermost `depth`; what was left already stays so."""
+    del _current.stack[depth:]
+
+
+@functools.cache
+def _block_class() -> Any:
+    # Made at first use: the engine may have to be compiled.
+    class StreamBlock(engine().Block):  # type: ignore[misc]
+        def __init__(self, stream: Stream) -> None:
+            super().__init__()
+            self._stream, self._depth = stream, stream_depth()
+
+        def _enter(self) -> Stream:
+            self._depth = stream_depth()
+            _current.stack.append(self._stream)
+            return self._stream
+
+        def _leave(self, *raised: object) -> None:
+            leave_streams(self._depth)
+
+        def _recover(self) -> None:
+            leave_streams(self._depth)
+
+    return StreamBlock
 
 
 def synchronize() -> None:

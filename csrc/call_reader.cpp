@@ -1,0 +1,309 @@
+#include "call_reader.h"
+
+#include <c10/util/SmallVector.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <array>
+#include <string>
+#include <utility>
+
+namespace airgraph {
+namespace {
+
+namespace py = pybind11;
+
+constexpr std::array<const char*, 21> kNames = {
+    "attribute", "item",   "type", "is",    "same",     "apart", "among",  "of_class", "equals", "length",
+    "has",       "lacks", "inherits", "holds", "tensor", "kept",  "number", "size",     "stride", "offset",
+    "object"};
+
+// What a missing value raises; the call is not served then.
+bool is_missing() {
+  return PyErr_ExceptionMatches(PyExc_AttributeError) != 0 || PyErr_ExceptionMatches(PyExc_LookupError) != 0 ||
+         PyErr_ExceptionMatches(PyExc_TypeError) != 0;
+}
+
+PyObject* own_attributes() {
+  static PyObject* const name = PyUnicode_InternFromString("__dict__");
+  return name;
+}
+
+PyObject* read_item(PyObject* owner, PyObject* key) {
+  if (PyDict_Check(owner)) {
+    // Of a dict the entry, whatever its class makes of it.
+    PyObject* found = PyDict_GetItemWithError(owner, key);
+    if (found == nullptr && PyErr_Occurred() == nullptr) {
+      PyErr_SetObject(PyExc_KeyError, key);
+    }
+    Py_XINCREF(found);
+    return found;
+  }
+  return PyObject_GetItem(owner, key);
+}
+
+}  // namespace
+
+// References to the values of one call.
+class CallReader::Slots {
+ public:
+  explicit Slots(size_t count) : values_(count, nullptr) {}
+  Slots(const Slots&) = delete;
+  Slots& operator=(const Slots&) = delete;
+  ~Slots() {
+    for (size_t i = 0; i < filled_; ++i) {
+      Py_DECREF(values_[i]);
+    }
+  }
+
+  PyObject* operator[](size_t index) const { return values_[index]; }
+  void borrow(PyObject* value) { push(Py_NewRef(value)); }
+  void push(PyObject* value) { values_[filled_++] = value; }
+
+ private:
+  c10::SmallVector<PyObject*, 64> values_;
+  size_t filled_ = 0;
+};
+
+CallReader::Kind CallReader::kind_of(const std::string& name) {
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    if (name == kNames.at(i)) {
+      return static_cast<Kind>(i);
+    }
+  }
+  throw py::value_error("no such instruction: " + name);
+}
+
+CallReader::CallReader(size_t parameters, const py::list& instructions, py::list arguments)
+    : parameters_(parameters), slots_(parameters), arguments_(std::move(arguments)) {
+  for (const auto& given : instructions) {
+    const auto parts = py::cast<py::tuple>(given);
+    Instruction made;
+    made.kind = kind_of(parts[0].cast<std::string>());
+    const auto number = [&parts](size_t index) { return parts[index].cast<size_t>(); };
+    const auto slot = [&](size_t index) {
+      const size_t found = number(index);
+      if (found >= slots_) {
+        throw py::index_error("no such slot");
+      }
+      return found;
+    };
+    const auto place = [&](size_t index) {
+      const size_t found = number(index);
+      if (found >= arguments_.size()) {
+        throw py::index_error("no such argument");
+      }
+      return found;
+    };
+    const auto traits = [&parts](size_t index) {
+      return Traits{parts[index].cast<bool>(), parts[index + 1].cast<bool>(), parts[index + 2].cast<uint64_t>()};
+    };
+    switch (made.kind) {
+      case Kind::kept:
+        made.place = place(1);
+        made.held = parts[2];
+        made.traits = traits(3);
+        break;
+      case Kind::tensor:
+        made.slot = slot(1);
+        made.place = place(2);
+        made.held = parts[3];
+        made.traits = traits(4);
+        break;
+      case Kind::same:
+      case Kind::apart:
+        made.slot = slot(1);
+        made.number = slot(2);
+        break;
+      case Kind::length:
+        made.slot = slot(1);
+        made.number = number(2);
+        break;
+      case Kind::number:
+      case Kind::offset:
+        made.slot = slot(1);
+        made.place = place(2);
+        break;
+      case Kind::size:
+      case Kind::stride:
+        made.slot = slot(1);
+        made.number = number(2);
+        made.place = place(3);
+        break;
+      case Kind::type:
+        made.slot = slot(1);
+        ++slots_;
+        break;
+      case Kind::attribute:
+      case Kind::item:
+        made.slot = slot(1);
+        made.held = parts[2];
+        ++slots_;
+        break;
+      case Kind::object:
+        made.held = parts[1];
+        ++slots_;
+        break;
+      default:
+        made.slot = slot(1);
+        made.held = parts[2];
+    }
+    instructions_.push_back(std::move(made));
+  }
+}
+
+bool CallReader::has_traits(const at::Tensor& tensor, const Traits& traits) {
+  return tensor.requires_grad() == traits.requires_grad && tensor.key_set().raw_repr() == traits.keys &&
+         (!traits.requires_grad || tensor.is_leaf() == traits.is_leaf);
+}
+
+py::object CallReader::read(const py::tuple& values) const {
+  if (cleared_) {
+    return py::none();
+  }
+  if (values.size() != parameters_) {
+    throw py::type_error("another number of arguments");
+  }
+  Slots slots(slots_);
+  for (size_t i = 0; i < parameters_; ++i) {
+    slots.borrow(PyTuple_GET_ITEM(values.ptr(), static_cast<Py_ssize_t>(i)));
+  }
+  auto made = py::reinterpret_steal<py::list>(
+      PyList_GetSlice(arguments_.ptr(), 0, PyList_GET_SIZE(arguments_.ptr())));
+  if (!made) {
+    throw py::error_already_set();
+  }
+  for (const auto& each : instructions_) {
+    const auto holds = run(each, slots, made.ptr());
+    if (!holds) {
+      if (!is_missing()) {
+        throw py::error_already_set();
+      }
+      PyErr_Clear();
+      return py::none();
+    }
+    if (!*holds) {
+      return py::none();
+    }
+  }
+  return made;
+}
+
+std::optional<bool> CallReader::run(const Instruction& each, Slots& slots, PyObject* made) const {
+  const auto put = [&](PyObject* value) -> std::optional<bool> {
+    if (value == nullptr) {
+      return std::nullopt;
+    }
+    PyList_SetItem(made, static_cast<Py_ssize_t>(each.place), value);
+    return true;
+  };
+  const auto push = [&](PyObject* value) -> std::optional<bool> {
+    if (value == nullptr) {
+      return std::nullopt;
+    }
+    slots.push(value);
+    return true;
+  };
+  const auto answered = [](int answer) -> std::optional<bool> {
+    return answer < 0 ? std::nullopt : std::optional<bool>(answer != 0);
+  };
+  if (each.kind == Kind::kept) {
+    PyObject* tensor = PyList_GET_ITEM(made, static_cast<Py_ssize_t>(each.place));
+    return reinterpret_cast<PyObject*>(Py_TYPE(tensor)) == each.held.ptr() && THPVariable_Check(tensor) &&
+           has_traits(THPVariable_Unpack(tensor), each.traits);
+  }
+  if (each.kind == Kind::object) {
+    return push(Py_NewRef(each.held.ptr()));
+  }
+  PyObject* value = slots[each.slot];
+  switch (each.kind) {
+    case Kind::attribute:
+      return push(PyObject_GetAttr(value, each.held.ptr()));
+    case Kind::item:
+      return push(read_item(value, each.held.ptr()));
+    case Kind::type:
+      return push(Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(value))));
+    case Kind::is:
+      return value == each.held.ptr();
+    case Kind::same:
+      return value == slots[each.number];
+    case Kind::apart:
+      return value != slots[each.number];
+    case Kind::among:
+      for (const auto& other : py::reinterpret_borrow<py::tuple>(each.held)) {
+        if (other.ptr() == value) {
+          return false;
+        }
+      }
+      return true;
+    case Kind::of_class:
+      return reinterpret_cast<PyObject*>(Py_TYPE(value)) == each.held.ptr();
+    case Kind::equals:
+      if (Py_TYPE(value) != Py_TYPE(each.held.ptr())) {
+        return false;
+      }
+      return value == each.held.ptr() ? std::optional<bool>(true)
+                                      : answered(PyObject_RichCompareBool(value, each.held.ptr(), Py_EQ));
+    case Kind::length: {
+      const auto length = PyObject_Size(value);
+      return length < 0 ? std::nullopt : std::optional<bool>(static_cast<size_t>(length) == each.number);
+    }
+    case Kind::has:
+      return PyObject_HasAttr(value, each.held.ptr()) != 0;
+    case Kind::lacks:
+      return PyObject_HasAttr(value, each.held.ptr()) == 0;
+    case Kind::inherits: {
+      const auto own = py::reinterpret_steal<py::object>(PyObject_GetAttr(value, own_attributes()));
+      if (!own) {
+        return std::nullopt;
+      }
+      const int found = PySequence_Contains(own.ptr(), each.held.ptr());
+      return found < 0 ? std::nullopt : std::optional<bool>(found == 0);
+    }
+    case Kind::holds: {
+      const auto answer = py::reinterpret_steal<py::object>(PyObject_CallOneArg(each.held.ptr(), value));
+      return answer ? answered(PyObject_IsTrue(answer.ptr())) : std::nullopt;
+    }
+    case Kind::tensor:
+      if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != each.held.ptr() || !THPVariable_Check(value) ||
+          !has_traits(THPVariable_Unpack(value), each.traits)) {
+        return false;
+      }
+      return put(Py_NewRef(value));
+    case Kind::number:
+      return PyLong_CheckExact(value) ? put(Py_NewRef(value)) : std::optional<bool>(false);
+    case Kind::size:
+    case Kind::stride:
+    case Kind::offset: {
+      if (!THPVariable_Check(value)) {
+        return false;
+      }
+      const at::Tensor& tensor = THPVariable_Unpack(value);
+      if (each.kind == Kind::offset) {
+        return put(PyLong_FromLongLong(tensor.storage_offset()));
+      }
+      const auto sizes = each.kind == Kind::size ? tensor.sizes() : tensor.strides();
+      return each.number < sizes.size() ? put(PyLong_FromLongLong(sizes[each.number])) : std::optional<bool>(false);
+    }
+    case Kind::kept:
+    case Kind::object:
+      break;
+  }
+  return false;
+}
+
+int CallReader::traverse(visitproc visit, void* arg) const {
+  for (const auto& each : instructions_) {
+    Py_VISIT(each.held.ptr());
+  }
+  Py_VISIT(arguments_.ptr());
+  return 0;
+}
+
+void CallReader::clear() {
+  // Moved out first: what is released may run Python code that comes back here.
+  const auto instructions = std::move(instructions_);
+  const auto arguments = std::move(arguments_);
+  cleared_ = true;
+}
+
+}  // namespace airgraph

@@ -1,0 +1,52 @@
+// Notes which Python code runs, by the interpreter's profiling hook.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+namespace airgraph {
+
+// While it is installed, every code object that begins to run on its thread is kept once, with the globals that it runs
+// in. A profiler that was installed before is called as before. Needs the GIL.
+class Observer {
+ public:
+  // watched: pairs of a code object and a function, which is called with the frame whenever that code begins to run.
+  explicit Observer(const pybind11::list& watched);
+  Observer(const Observer&) = delete;
+  Observer& operator=(const Observer&) = delete;
+  ~Observer();
+
+  // Throws where it is installed already.
+  void install();
+  void remove();
+
+  // (code, globals) of all that ran, in the order of their first run.
+  pybind11::list seen() const;
+  // Lets go of all that was kept.
+  void clear();
+
+ private:
+  static int on_event(PyObject* self, PyFrameObject* frame, int what, PyObject* argument);
+  int note(PyFrameObject* frame);
+
+  struct Seen {
+    pybind11::object code, globals;
+  };
+  struct Watched {
+    pybind11::object code, function;
+  };
+
+  std::unordered_map<PyObject*, Watched> watched_;
+  std::vector<Seen> seen_;
+  std::unordered_set<PyObject*> known_;
+  // What Python holds for it while it is installed.
+  pybind11::object handle_;
+  Py_tracefunc before_ = nullptr;
+  pybind11::object before_argument_;
+  bool is_noting_ = false;
+};
+
+}  // namespace airgraph
