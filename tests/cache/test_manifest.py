@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import warnings
 from collections.abc import Callable
@@ -31,24 +32,30 @@ def file(tmp_path: Path) -> Path:
     return call.files[0]
 
 
+def key_of(file: Path) -> bytes:
+    return next(folder / ".key" for folder in file.parents if (folder / ".key").exists()).read_bytes()
+
+
 def rewrite(file: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     """With a checksum that is right."""
     head, _, body = file.read_text().partition("\n")
     data = json.loads(body)
     change(data)
     body = json.dumps(data)
-    head = f"{head.rpartition(' ')[0]} {hashlib.sha256(body.encode()).hexdigest()}"
+    head = f"{head.rpartition(' ')[0]} {hmac.new(key_of(file), body.encode(), hashlib.sha256).hexdigest()}"
     file.write_text(f"{head}\n{body}\n")
 
 
 def test_it_comes_back_as_it_was(file: Path) -> None:
-    text = file.read_text()
-    assert Manifest.from_text(text).to_text() == text
+    text, key = file.read_text(), key_of(file)
+    assert Manifest.from_text(text, key).to_text(key) == text
+    with pytest.raises(CacheError, match="checksum is wrong"):
+        Manifest.from_text(text, bytes(len(key)))
 
 
 def test_it_holds_data_only(file: Path) -> None:
     body = file.read_text().partition("\n")[2]
-    assert json.loads(body)["format"] == 2
+    assert json.loads(body)["format"] == 3
 
 
 @pytest.mark.parametrize(
@@ -59,7 +66,7 @@ def test_it_holds_data_only(file: Path) -> None:
         (lambda data: b"hello\nworld", "not a cache file: it begins with 'hello'"),
         (lambda data: data[: len(data) // 2], "the checksum is wrong: the file is damaged or was changed"),
         (lambda data: data.replace(b"aten.mul.Tensor", b"aten.add.Tensor"), "the checksum is wrong"),
-        (lambda data: data.replace(b"airgraph cache 2 ", b"airgraph cache 1 ", 1), "format 1, expected 2"),
+        (lambda data: data.replace(b"airgraph cache 3 ", b"airgraph cache 2 ", 1), "format 2, expected 3"),
     ],
 )
 def test_a_damaged_file_is_named_with_what_is_wrong(file: Path, damage: Callable[[bytes], bytes], message: str) -> None:
@@ -143,8 +150,8 @@ def test_conditions_that_do_not_hold_make_a_graph_of_its_own(file: Path, tmp_pat
 @pytest.mark.parametrize(
     "change",
     [
-        lambda data: data["sources"].update({"/dev/zero": ""}),
-        lambda data: data["sources"].update({"nul\0": ""}),
+        lambda data: data["sources"].append(["no.module", "", "/dev/zero", ""]),
+        lambda data: data["sources"].append(["no.module", "", "nul\0", ""]),
         lambda data: data["shape_conditions"].append("((7**16)**16)**16 > 1"),
         lambda data: data["shape_conditions"].append("unknown > 1"),
         lambda data: data.update(fingerprint="another"),

@@ -62,7 +62,7 @@ def test_show_prints_one_graph(folder: Path) -> None:
 def test_clear_removes_what_it_says(folder: Path) -> None:
     result = airgraph("cache", "clear", "double", "--dir", str(folder), "--yes")
     assert result.returncode == 0 and "removed 1 cached graph" in result.stdout
-    assert [path.name for path in folder.iterdir()] == ["test_cache.triple"]
+    assert [path.name for path in folder.glob("[!.]*")] == ["test_cache.triple"]
     assert "no cached graph of a function 'double'" in error_line(
         airgraph("cache", "clear", "double", "--dir", str(folder), "--yes")
     )

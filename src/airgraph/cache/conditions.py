@@ -1,9 +1,10 @@
 """What a traced graph took for granted about Python values: Dynamo's guards as plain data that can be checked again.
 
 A condition is (kind, path, expected):
-- equals: the value is this constant, of the same type; member: of an enum, by its full name;
-- type: the value's class has this full name; named: a function, class or module of this identity (`code_identity`);
-- length: of a container; keys: a dict's keys, in order; elements: of a set, sorted; contains, excludes: one of them;
+- equals: the value is this constant, of the same type; member: of an enum, by its full name and value;
+- type: the value's class has this identity; named: a function, class or module of this identity (`code_identity`);
+- length: of a container; keys: a dict's keys, in order; elements: of a set, in its order; contains, excludes: one of
+  them;
 - has, lacks: an attribute of this name; inherits: an attribute of this name, but not of the object's own;
 - same: the object at another path is this one.
 """
@@ -21,9 +22,9 @@ import torch
 from airgraph.cache.graph_format import Unwritable, value_from, value_to
 from airgraph.cache.source_path import SourcePath, UnsupportedPath, is_made_by_dynamo, name_of_source, parse, resolve
 from airgraph.errors import CacheError
-from airgraph.program.code_identity import identity_of, is_code
+from airgraph.program.code_identity import held_text, identity_of, is_code
 
-__all__ = ["CONSTANTS", "Condition", "Read", "conditions_of", "name_of_type"]
+__all__ = ["CONSTANTS", "Condition", "Read", "conditions_of", "modules_of", "name_of_type"]
 
 # Reads a path; raises LookupError, AttributeError or TypeError where nothing is.
 Read = Callable[[SourcePath], Any]
@@ -71,7 +72,7 @@ class Condition:
             case "equals":
                 return value
             case "type":
-                return name_of_type(type(value))
+                return identity_of(type(value))
             case "named":
                 return identity_of(value)
             case "member":
@@ -81,7 +82,7 @@ class Condition:
             case "keys":
                 return list(value)
             case "elements":
-                return sorted(value, key=repr)
+                return list(value)
             case "contains" | "excludes":
                 return self.expected if (self.expected in value) == (self.kind == "contains") else None
             case "has" | "lacks":
@@ -134,12 +135,27 @@ def conditions_of(guards: Sequence[Any], read: Read) -> list[Condition]:
     return list(found.values())
 
 
+def modules_of(conditions: Sequence[Condition], read: Read) -> set[str]:
+    """The modules that define the functions and classes that conditions are about."""
+    found: set[str] = set()
+    for condition in conditions:
+        if condition.kind in ("type", "named", "member"):
+            value = read(condition.path)
+            classes = value.__mro__ if isinstance(value, type) else type(value).__mro__
+            found |= {str(each.__module__) for each in classes}
+            namespace = getattr(value, "__globals__", None)
+            if isinstance(namespace, dict):
+                found.add(str(namespace.get("__name__")))
+    return found
+
+
 def _conditions(guard: Any, read: Read) -> list[Condition]:
     text = name_of_source(guard.orig_guard)
     # The key of a dict at a position is guarded with the dict; function modes are part of `State`.
     if guard.guard_type in _ELSEWHERE or not text or text.startswith(("list(dict.keys(", "___get_torch_function_mode")):
         return []
-    if is_made_by_dynamo(text):
+    # Variables of the environment are compared by `Process`.
+    if is_made_by_dynamo(text) or ".environ._data" in text:
         return []
     try:
         if text.endswith(_CLASS):
@@ -161,9 +177,12 @@ def _made(guard: Any, path: SourcePath, value: Any) -> list[Condition]:
     kind = guard.guard_type
     details = getattr(guard.orig_guard.create_fn, "keywords", {})
     if kind in _OF_VALUES:
-        return [_of_value(path, value)]
+        made = _of_value(path, value)
+        return [_of_type(path, value), made] if made.kind == "elements" else [made]
     if kind in _OF_LENGTHS:
-        return [Condition("length", path, len(value))]
+        # Those of modules are looked at for being empty only.
+        is_hooks = kind == "EMPTY_NN_MODULE_HOOKS_DICT"
+        return [*([] if is_hooks else [_of_type(path, value)]), Condition("length", path, len(value))]
     if kind in _OF_KEYS and isinstance(value, Mapping):
         return _of_keys(path, value, details.get("key"), kind)
     if kind in _OF_CODE and is_code(value):
@@ -190,7 +209,7 @@ def _made(guard: Any, path: SourcePath, value: Any) -> list[Condition]:
 def _of_keys(path: SourcePath, value: Mapping[Any, Any], key: Any, kind: str) -> list[Condition]:
     """Which keys a mapping has and lacks follows from all its keys, where they can be written."""
     if all(type(each) in (str, int) for each in value):
-        return [Condition("keys", path, list(value))]
+        return [_of_type(path, value), Condition("keys", path, list(value))]
     if kind in ("DICT_CONTAINS", "DICT_NOT_CONTAINS") and type(key) in CONSTANTS:
         return [Condition("contains" if kind == "DICT_CONTAINS" else "excludes", path, key)]
     raise Unwritable(f"{path.text} has keys that are neither text nor integers")
@@ -204,16 +223,16 @@ def _of_value(path: SourcePath, value: Any) -> Condition:
     if is_code(value):
         return Condition("named", path, identity_of(value))
     if isinstance(value, (set, frozenset)) and all(type(each) in CONSTANTS for each in value):
-        return Condition("elements", path, sorted(value, key=repr))
+        return Condition("elements", path, list(value))
     raise Unwritable(f"{path.text} is an object of type {name_of_type(type(value))} that was compared by identity")
 
 
 def _of_type(path: SourcePath, value: Any) -> Condition:
-    return Condition("type", path, name_of_type(type(value)))
+    return Condition("type", path, identity_of(type(value)))
 
 
 def _name_of_member(value: Any) -> str | None:
-    return f"{name_of_type(type(value))}.{value.name}" if isinstance(value, enum.Enum) else None
+    return held_text(value) if isinstance(value, enum.Enum) else None
 
 
 def _parseable(text: str) -> str:

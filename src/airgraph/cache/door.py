@@ -18,14 +18,14 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from airgraph.cache.entry import MISS, Entry
-from airgraph.cache.fingerprint import fingerprint, versions
+from airgraph.cache.fingerprint import fingerprint, form_of_owner, versions
 from airgraph.cache.manifest import Manifest
 from airgraph.cache.ranks import on_this_rank
 from airgraph.cache.roots import Roots, without_grad_mode
 from airgraph.cache.staleness import why_stale
 from airgraph.cache.store import Store
 from airgraph.cache.trace import Executed, full_name, trace
-from airgraph.capture.callable import Overlapping
+from airgraph.capture.callable import Unsuited
 from airgraph.capture.ledger import ledger
 from airgraph.errors import CacheError
 from airgraph.memory.locks import renew_after_fork
@@ -91,7 +91,7 @@ class CachedFunction:
         # Files that were read, as they were then, and those that may be written over.
         self._read: dict[Path, object] = {}
         self._replaceable: list[Path] = []
-        self._store: Store | None = None
+        self._fingerprint: str | None = None
         self._uncached: Callable[..., Any] | None = None
         self._failures: list[str] = []
         self._warned_of_overlap = False
@@ -108,7 +108,7 @@ class CachedFunction:
                     if entry is not self._entries[0]:
                         self._put_first(entry)
                     return result
-        except Overlapping as reason:
+        except Unsuited as reason:
             return self._as_it_is(reason, args)
         if self._uncached is not None and len(self._failures) >= _MOST_FAILURES:
             overlap = _overlap(args)
@@ -181,7 +181,7 @@ class CachedFunction:
                 reason = CacheError("what it depends on changes while it is called")
         try:
             result = MISS if entry is None else entry.call(values)
-        except Overlapping as overlap:
+        except Unsuited as overlap:
             return self._as_it_is(overlap, values)
         return self._without_cache(reason, values) if result is MISS else result
 
@@ -190,9 +190,9 @@ class CachedFunction:
         found = next((entry for entry in self._entries if entry.serves(values)), None) or self._read_one(values)
         if found is None:
             store = self._opened()
-            with store.locked():
+            with store.locked() as writes:
                 # Another process may have traced meanwhile.
-                found = self._read_one(values) or self._traced(store, values)
+                found = self._read_one(values) or self._traced(store, values, writes=writes)
         return found
 
     def _read_one(self, values: tuple[Any, ...]) -> Entry | None:
@@ -206,7 +206,7 @@ class CachedFunction:
             start = time.perf_counter()
             try:
                 manifest = store.read(path)
-                stale = why_stale(manifest, store.fingerprint)
+                stale = why_stale(manifest, store.fingerprint, self._roots.function_globals)
                 if stale is not None:
                     log.info("%s is passed over: %s", path, stale)
                     self._replaceable.append(path)
@@ -223,7 +223,7 @@ class CachedFunction:
                 return entry
         return None
 
-    def _traced(self, store: Store, values: tuple[Any, ...]) -> Entry:
+    def _traced(self, store: Store, values: tuple[Any, ...], *, writes: bool) -> Entry:
         # Graphs of other objects of this class do not count.
         served = [entry for entry in self._entries if entry.served]
         if len(served) >= _MOST_GRAPHS:
@@ -243,6 +243,8 @@ class CachedFunction:
             versions=versions(),
         )
         try:
+            if not writes:
+                raise CacheError(f"another process has held the lock of {store.folder} for too long")
             path = store.write(manifest, over=self._replaceable.pop() if self._replaceable else None)
             manifest, self._read[path] = store.read(path), store.version(path)
         except CacheError as error:
@@ -265,12 +267,13 @@ class CachedFunction:
         return entry
 
     def _opened(self) -> Store:
-        if self._store is None:
-            made_under = fingerprint(
+        """The folder of graphs for the object as it is now: those of others would be read in vain."""
+        if self._fingerprint is None:
+            self._fingerprint = fingerprint(
                 self.__wrapped__, self._options, dynamic=self._dynamic, decompositions=self._decompositions
             )
-            self._store = Store.of(self._root, self._name, made_under, self._rank or on_this_rank(None, None, None))
-        return self._store
+        rank = self._rank or on_this_rank(None, None, None)
+        return Store.of(self._root, self._name, self._fingerprint, rank, form_of_owner(self.__wrapped__))
 
     def _without_cache(self, error: CacheError, values: tuple[Any, ...]) -> Any:
         """The call's result as torch.compile gives it. An error of the function's own leaves all as it was."""

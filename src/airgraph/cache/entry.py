@@ -15,15 +15,17 @@ from airgraph.cache.admission import why_not_admitted
 from airgraph.cache.conditions import Condition
 from airgraph.cache.graph_format import graph_from
 from airgraph.cache.manifest import CachedInput, Manifest
-from airgraph.cache.reader import build_reader, build_result
+from airgraph.cache.reader import build_reader
+from airgraph.cache.result import build_result
 from airgraph.cache.roots import Reader, Roots
 from airgraph.cache.source_path import Size, parse
 from airgraph.cache.state import Settled, State
 from airgraph.cache.watch import Watch
-from airgraph.capture.callable import GraphedCallable, NotAdmitted, Overlapping
+from airgraph.capture.callable import GraphedCallable, NotAdmitted, Unsuited
 from airgraph.capture.ledger import ledger
 from airgraph.errors import CacheError
 from airgraph.options import Options
+from airgraph.program.code_identity import at_once
 from airgraph.program.dump import dump_for
 from airgraph.program.program import CaptureProgram
 from airgraph.runtime.registry import runtime_for
@@ -40,7 +42,7 @@ class _Binding:
     """What was read outside the calls' arguments, made into functions; replaced as a whole, so threads see it whole."""
 
     changed: Callable[[], bool]
-    read: Callable[..., list[Any] | None]
+    read: Callable[[tuple[Any, ...]], list[Any] | None]
     build: Callable[..., Any]
 
 
@@ -68,10 +70,11 @@ class Entry:
             # So that a structure that cannot be built is known before a call.
             build_result(manifest, roots.parameters, roots.fixed())
             self._program = _program_of(manifest, options)
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError, SyntaxError) as error:
-            raise CacheError(f"{path}: the graph is malformed: {type(error).__name__}: {error}") from error
         except CacheError as error:
             raise CacheError(f"{path}: {error}") from error
+        except Exception as error:
+            # Of PyTorch, FX and sympy, for what no file that was written by `trace` holds.
+            raise CacheError(f"{path}: the graph is malformed: {type(error).__name__}: {error}") from error
         self._graphed = GraphedCallable(self._program, runtime_for(self._device_type), options)
         self._settled = Settled()
         self._binding: _Binding | None = None
@@ -80,7 +83,7 @@ class Entry:
     def call(self, values: Sequence[Any]) -> Any:
         """The function's result for these values of its parameters, or MISS: then nothing was executed.
 
-        Raises Overlapping where no graph is right: an argument that is written shares memory with another.
+        Raises Unsuited where no graph is right, such as where an argument that is written shares memory with another.
         """
         binding = self._binding
         if binding is None or binding.changed() or not self._settled.unchanged():
@@ -88,12 +91,12 @@ class Entry:
             if isinstance(bound, str):
                 return MISS
             binding = bound
-        args = binding.read(*values)
+        args = binding.read(tuple(values))
         if args is None or (self.manifest.looked_at and not self._may_look_at(args)):
             return MISS
         try:
             outputs = self._graphed(args)
-        except Overlapping:
+        except Unsuited:
             raise
         except NotAdmitted:
             return MISS
@@ -109,7 +112,7 @@ class Entry:
         binding = self._bind(values)
         if isinstance(binding, str):
             return binding
-        args = binding.read(*values)
+        args = binding.read(tuple(values))
         return "an argument is of another kind, or given twice" if args is None else self._why_not_admitted(args)
 
     def _may_look_at(self, args: list[Any]) -> bool:
@@ -132,15 +135,23 @@ class Entry:
 
     def _bind(self, values: Sequence[Any]) -> _Binding | str:
         """Read what does not come with the call, and check what was taken for granted; a text says what is not so."""
+        with at_once():
+            return self._bind_at_once(values)
+
+    def _bind_at_once(self, values: Sequence[Any]) -> _Binding | str:
         read, fixed = self._roots.at(values), self._roots.fixed()
         state = State.now(self._device_type)
         if state != self.manifest.state:
             return f"it was traced under {self.manifest.state}, now {state}"
+        reason = self.manifest.process.why_other()
+        if reason is not None:
+            return reason
         for condition in self.manifest.conditions:
             reason = condition.broken(read)
             if reason is not None:
                 return reason
         watch = Watch(self._roots.function_globals)
+        watch.add_environment(self.manifest.process.environment)
         for name, cell in self._roots.cells.items():
             if name in fixed:
                 watch.add(parse(f"L['{name}'].cell_contents"), {name: cell})
@@ -156,6 +167,9 @@ class Entry:
                     # The reader compares the class, and the rest is the same for all its objects.
                     class_ = type(read(replace(path, steps=path.steps[:to_class])))
                     watch.add_condition(condition, watch.follow(class_, path.steps[to_class + 1 :]))
+                elif condition.kind == "type":
+                    # The same of what comes with the call.
+                    watch.add_class(type(read(path)))
                 other = parse(condition.expected) if condition.kind == "same" else None
                 if other is not None and (other.is_global or other.root in fixed):
                     watch.add(other, fixed)
@@ -165,7 +179,7 @@ class Entry:
                 build_reader(self.manifest, self._roots.parameters, read, taken),
                 build_result(self.manifest, self._roots.parameters, fixed),
             )
-        except (LookupError, AttributeError, TypeError) as error:
+        except (CacheError, LookupError, AttributeError, TypeError) as error:
             return f"something is missing: {error}"
         self._settled.settle()
         self._binding = binding

@@ -16,7 +16,7 @@ from airgraph.options import Options
 from airgraph.passes.fingerprint import fingerprint as fingerprint_of_passes
 from airgraph.passes.fingerprint import identity
 
-__all__ = ["fingerprint", "versions"]
+__all__ = ["fingerprint", "form_of_owner", "versions"]
 
 
 def versions() -> dict[str, str]:
@@ -52,3 +52,13 @@ def fingerprint(
         *sorted(f"{operator}: {identity(made)}" for operator, made in (decompositions or {}).items()),
     ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def form_of_owner(function: Callable[..., Any]) -> str:
+    """12 hexadecimal digits that tell modules of one class and different sizes apart; empty if there is none."""
+    owner = getattr(function, "__self__", None)
+    if not isinstance(owner, torch.nn.Module):
+        return ""
+    held = (*owner.named_parameters(remove_duplicate=False), *owner.named_buffers(remove_duplicate=False))
+    form = repr([(name, tuple(tensor.shape), str(tensor.dtype), str(tensor.device)) for name, tensor in held])
+    return hashlib.sha256(form.encode()).hexdigest()[:12]

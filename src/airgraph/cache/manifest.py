@@ -1,37 +1,66 @@
 """One traced graph as a file: JSON text that says what it is, what it needs and what it took for granted.
 
-The first line is a checksum of all that follows, so that a damaged file is known as such. Format version 2.
+The first line signs all that follows with a key of the folder: a file that was damaged is known as such, and so is one that
+somebody else has made. Format version 3.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 import torch
 
 from airgraph.cache.conditions import Condition
 from airgraph.cache.graph_format import value_from, value_to
+from airgraph.cache.module_sources import Source
+from airgraph.cache.process import Process
 from airgraph.cache.source_path import SourcePath, parse
 from airgraph.cache.state import State
 from airgraph.errors import CacheError
 from airgraph.program.inputs import InputPlan, InputRole
 
-__all__ = ["FORMAT", "CachedInput", "Manifest", "lazy_of"]
+__all__ = ["FORMAT", "CachedInput", "Manifest", "Traits", "lazy_of"]
 
-FORMAT = 2
+FORMAT = 3
 _MAGIC = "airgraph cache"
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What Dynamo guards of a tensor besides its form: its class, whether gradients are wanted and it is a leaf.
+
+    keys: by which its operators are dispatched, as PyTorch's number for them.
+    """
+
+    class_name: str
+    requires_grad: bool
+    is_leaf: bool
+    keys: int
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Traits:
+        return cls(
+            type(tensor).__name__, tensor.requires_grad, tensor.is_leaf, torch._C._dispatch_keys(tensor).raw_repr()
+        )
+
+    @classmethod
+    def from_data(cls, data: Any) -> Traits:
+        if not isinstance(data, list) or [type(each) for each in data] != [str, bool, bool, int]:
+            raise CacheError(f"traits of a tensor are a text, two booleans and a number, got {data!r}")
+        return cls(*data)
 
 
 @dataclass(frozen=True, slots=True)
 class CachedInput:
     """An argument of the graph: its plan, where it lies, and its form.
 
-    Of a tensor dtype, device, shape, strides and offset in its storage, as numbers or expressions over symbols, and
-    what is lazily done to it: "", "conj", "neg" or "conj neg"; of a number its symbol.
+    Of a tensor dtype, device, shape, strides and offset in its storage, as numbers or expressions over symbols; what is
+    lazily done to it: "", "conj", "neg" or "conj neg"; and its traits. Of a number its symbol.
     """
 
     plan: InputPlan
@@ -43,6 +72,7 @@ class CachedInput:
     offset: int | str = 0
     lazy: str = ""
     symbol: int | str | None = None
+    traits: Traits | None = None
 
     @property
     def is_tensor(self) -> bool:
@@ -56,7 +86,8 @@ class CachedInput:
             return {**held, "symbol": self.symbol}
         form = {"dtype": value_to(self.dtype)["dtype"], "device": str(self.device)}
         place = {"shape": list(self.shape), "stride": list(self.stride), "offset": self.offset}
-        return {**held, **form, **place, "lazy": self.lazy}
+        assert self.traits is not None
+        return {**held, **form, **place, "lazy": self.lazy, "traits": list(astuple(self.traits))}
 
     @classmethod
     def from_data(cls, index: int, data: Mapping[str, Any]) -> CachedInput:
@@ -66,7 +97,8 @@ class CachedInput:
             return cls(plan, path, symbol=_size(data["symbol"]))
         dtype, device = value_from({"dtype": data["dtype"]}, {}), value_from({"device": data["device"]}, {})
         shape, stride = tuple(map(_size, data["shape"])), tuple(map(_size, data["stride"]))
-        return cls(plan, path, dtype, device, shape, stride, _size(data["offset"]), str(data["lazy"]))
+        traits = Traits.from_data(data["traits"])
+        return cls(plan, path, dtype, device, shape, stride, _size(data["offset"]), str(data["lazy"]), None, traits)
 
 
 def lazy_of(tensor: torch.Tensor) -> str:
@@ -82,7 +114,8 @@ def _size(size: Any) -> int | str:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """function: full name of what was traced. versions: of what traced it. sources: see `traced_code`.
+    """function: full name of what was traced. versions: of what traced it. sources: see `module_sources`.
+    process: see there.
 
     looked_at: tensors and numbers that are no inputs of the graph, but decided what it is. graph, structure: plain
     data, see `graph_format` and `structure`. shape_conditions: see `shape_condition`. input_views: for each output that
@@ -92,7 +125,8 @@ class Manifest:
     function: str
     fingerprint: str
     versions: Mapping[str, str]
-    sources: Mapping[str, str]
+    sources: tuple[Source, ...]
+    process: Process
     device: torch.device
     state: State
     inputs: tuple[CachedInput, ...]
@@ -103,15 +137,16 @@ class Manifest:
     graph: Mapping[str, Any]
     structure: Any
 
-    def to_text(self) -> str:
-        """The file's content. The same manifest gives the same text."""
+    def to_text(self, key: bytes = b"") -> str:
+        """The file's content, signed with a key. The same manifest gives the same text."""
         body = json.dumps(
             {
                 "format": FORMAT,
                 "function": self.function,
                 "fingerprint": self.fingerprint,
                 "versions": dict(self.versions),
-                "sources": dict(self.sources),
+                "sources": [each.to_data() for each in self.sources],
+                "process": self.process.to_data(),
                 "device": str(self.device),
                 "state": asdict(self.state),
                 "inputs": [each.to_data() for each in self.inputs],
@@ -125,10 +160,10 @@ class Manifest:
             allow_nan=False,
             separators=(",", ":"),
         )
-        return f"{_MAGIC} {FORMAT} sha256 {_checksum(body)}\n{body}\n"
+        return f"{_MAGIC} {FORMAT} hmac-sha256 {_signature(body, key)}\n{body}\n"
 
     @classmethod
-    def from_text(cls, text: str) -> Manifest:
+    def from_text(cls, text: str, key: bytes = b"") -> Manifest:
         """Raises CacheError, saying what is wrong, for a text that is not whole or not of this format."""
         head, _, body = text.partition("\n")
         words = head.split()
@@ -137,15 +172,16 @@ class Manifest:
         if words[2] != str(FORMAT):
             raise CacheError(f"format {words[2]}, expected {FORMAT}: another version of airgraph wrote it")
         body = body.removesuffix("\n")
-        if words[4] != _checksum(body):
-            raise CacheError("the checksum is wrong: the file is damaged or was changed")
+        if not hmac.compare_digest(words[4].encode(), _signature(body, key).encode()):
+            raise CacheError("the checksum is wrong: the file is damaged or was changed, or comes from another folder")
         try:
             data = json.loads(body)
             return cls(
                 function=str(data["function"]),
                 fingerprint=str(data["fingerprint"]),
                 versions=dict(data["versions"]),
-                sources={str(file): str(checksum) for file, checksum in data["sources"].items()},
+                sources=tuple(Source.from_data(each) for each in data["sources"]),
+                process=Process.from_data(data["process"]),
                 device=value_from({"device": data["device"]}, {}),
                 state=State.from_data(data["state"]),
                 inputs=tuple(CachedInput.from_data(i, each) for i, each in enumerate(data["inputs"])),
@@ -160,5 +196,5 @@ class Manifest:
             raise CacheError(f"a part is missing or malformed: {type(error).__name__}: {error}") from error
 
 
-def _checksum(body: str) -> str:
-    return hashlib.sha256(body.encode()).hexdigest()
+def _signature(body: str, key: bytes) -> str:
+    return hmac.new(key, body.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()

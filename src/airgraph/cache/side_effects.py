@@ -33,6 +33,8 @@ def conditions_of_effects(tx: Any, read: Read) -> list[Condition]:
         mutation = getattr(variable, "mutation_type", None)
         if isinstance(mutation, (AttributeMutationNew, ValueMutationNew)):
             # Of an object that the function itself has made, and that is in the result or gone.
+            if effects.store_attr_mutations.get(variable) and issubclass(variable.python_type(), tuple):
+                raise Unwritable(f"the function gives a {variable.python_type().__name__} more than its fields")
             continue
         source = getattr(variable, "source", None)
         name = name_of_source(source) if source is not None else f"a {variable.python_type_name()}"

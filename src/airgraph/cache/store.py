@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import secrets
+import stat
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from airgraph.cache.manifest import Manifest
 from airgraph.errors import CacheError
@@ -19,6 +22,14 @@ __all__ = ["SUFFIX", "Store", "default_folder", "read_manifest"]
 
 SUFFIX = ".airgraph"
 _VARIABLE = "AIRGRAPH_CACHE_DIR"
+# What files of a cache are signed with.
+_KEY, _KEY_BYTES = ".key", 32
+_LARGEST_FILE = 1 << 30
+# Tracing a large model takes a minute; a process that was stopped holds its lock for ever.
+_MOST_WAIT_S = 120.0
+# As many graphs as a folder holds, before the one written longest ago gives way.
+_MOST_FILES = 64
+_OLD_DRAFT_S = 3600.0
 
 
 def default_folder() -> Path:
@@ -31,16 +42,20 @@ def default_folder() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The graphs of one function under one fingerprint, `graph_0.airgraph` and so on."""
+    """The graphs of one function under one fingerprint, `graph_0.airgraph` and so on.
 
+    Only its user may read and write what it makes; what others may write is refused.
+    """
+
+    root: Path
     folder: Path
     fingerprint: str
 
     @classmethod
-    def of(cls, root: Path, function: str, fingerprint: str, rank: str) -> Store:
-        """root/function/fingerprint[/rank]; nothing is made before something is written."""
+    def of(cls, root: Path, function: str, fingerprint: str, *parts: str) -> Store:
+        """root/function/fingerprint[/part...]; nothing is made before something is written."""
         folder = root / re.sub(r"[^A-Za-z0-9_.-]+", "_", function) / fingerprint
-        return cls(folder / rank if rank else folder, fingerprint)
+        return cls(root, folder.joinpath(*filter(None, parts)), fingerprint)
 
     def files(self) -> list[Path]:
         """The files there, in the order in which they were first written."""
@@ -48,8 +63,12 @@ class Store:
         return sorted(found, key=lambda path: (len(path.name), path.name))
 
     def read(self, path: Path) -> Manifest:
-        """Raises CacheError, naming the file, where it cannot be read or is damaged."""
-        return read_manifest(path)
+        """Raises CacheError, naming the file, where it cannot be read, is damaged, or others may write it."""
+        for folder in (self.folder, *self.folder.parents):
+            _check_own(folder, folder.stat())
+            if folder == self.root:
+                break
+        return _read(path, _key(self.root))
 
     def version(self, path: Path) -> object:
         """What differs once another process has written a file anew."""
@@ -65,12 +84,14 @@ class Store:
         Raises CacheError where the folder cannot be written.
         """
         path = over or self._next()
-        # The process's number keeps two writers apart where locks do not work.
-        draft = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self._make_folder()
+            self._remove_drafts()
+            text = manifest.to_text(_key(self.root, make=True))
+            draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
             try:
-                draft.write_text(manifest.to_text(), encoding="utf-8")
+                with os.fdopen(_create(draft), "w", encoding="utf-8") as file:
+                    file.write(text)
                 os.replace(draft, path)
             finally:
                 draft.unlink(missing_ok=True)
@@ -78,35 +99,103 @@ class Store:
             raise CacheError(f"cannot write {path}: {error.strerror}. Give another cache_dir.") from error
         return path
 
+    @contextmanager
+    def locked(self) -> Iterator[bool]:
+        """One process at a time traces for this folder, and the others find its graph; where locks do not work, all do.
+
+        The value says whether to write: not if another process has held the lock for too long.
+        """
+        lock = None
+        try:
+            self._make_folder()
+            lock = FileLock(self.folder / ".lock", mode=0o600)
+            lock.acquire(timeout=_MOST_WAIT_S)
+        except Timeout:
+            yield False
+            return
+        except (OSError, NotImplementedError):
+            lock = None
+        try:
+            yield True
+        finally:
+            if lock is not None:
+                lock.release()
+
+    def _make_folder(self) -> None:
+        for folder in (*reversed(self.folder.parents), self.folder):
+            with suppress(FileExistsError):
+                # Those around the cache are as the user wants them.
+                folder.mkdir(0o700 if folder == self.root or self.root in folder.parents else 0o777)
+
     def _next(self) -> Path:
-        taken = {path.name for path in self.files()}
+        files = self.files()
+        if len(files) >= _MOST_FILES:
+            return min(files, key=lambda path: path.stat().st_mtime_ns)
+        taken = {path.name for path in files}
         names = (f"graph_{number}{SUFFIX}" for number in itertools.count())
         return self.folder / next(name for name in names if name not in taken)
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """One process at a time traces for this folder, and the others find its graph; without locks, all do."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self.folder / ".lock")
-            lock.acquire()
-        except (OSError, NotImplementedError):
-            lock = None
-        with nullcontext() if lock is None else lock:
-            try:
-                yield
-            finally:
-                if lock is not None:
-                    lock.release()
+    def _remove_drafts(self) -> None:
+        """Those of processes that ended while they wrote."""
+        for draft in self.folder.glob(".graph_*"):
+            with suppress(OSError):
+                if time.time() - draft.lstat().st_mtime > _OLD_DRAFT_S:
+                    draft.unlink()
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Raises CacheError, naming the file, where it cannot be read or is damaged."""
+    """Raises CacheError, naming the file, where it cannot be read, is damaged, or others may write it."""
+    roots = (folder for folder in path.absolute().parents if (folder / _KEY).exists())
+    return _read(path, _key(next(roots, path.parent)))
+
+
+def _read(path: Path, key: bytes) -> Manifest:
     try:
-        return Manifest.from_text(path.read_text(encoding="utf-8"))
+        return Manifest.from_text(_content(path).decode(), key)
     except OSError as error:
         raise CacheError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise CacheError(f"{path}: not a cache file: it is not text") from error
     except CacheError as error:
         raise CacheError(f"{path}: {error}") from error
+
+
+def _content(path: Path) -> bytes:
+    # Without waiting for somebody to write into a pipe, and not through a link that somebody may have put there.
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        state = os.fstat(file.fileno())
+        if not stat.S_ISREG(state.st_mode):
+            raise CacheError("not a cache file: it is no ordinary file")
+        if state.st_size > _LARGEST_FILE:
+            raise CacheError(f"not a cache file: it has {state.st_size} bytes")
+        _check_own(path, state)
+        return file.read(_LARGEST_FILE)
+
+
+def _check_own(path: Path, state: os.stat_result) -> None:
+    """Raises CacheError for what somebody else could have written."""
+    if state.st_uid not in (os.geteuid(), 0):
+        raise CacheError(f"{path} belongs to the user {state.st_uid}, not to this one. Give another cache_dir.")
+    if state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise CacheError(f"others may write {path}, and so what this process would run. Use `chmod go-w {path}`.")
+
+
+def _key(root: Path, *, make: bool = False) -> bytes:
+    """What the files below a root are signed with; a copy of the whole folder takes it along. Empty if missing."""
+    path = root / _KEY
+    if make and not path.exists():
+        draft = root / f"{_KEY}.{secrets.token_hex(8)}"
+        with os.fdopen(_create(draft), "wb") as file:
+            file.write(secrets.token_bytes(_KEY_BYTES))
+        # Of several processes the first; a link to a name that is there fails.
+        with suppress(FileExistsError):
+            os.link(draft, path)
+        draft.unlink(missing_ok=True)
+    try:
+        return _content(path)
+    except FileNotFoundError:
+        return b""
+
+
+def _create(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

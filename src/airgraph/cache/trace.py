@@ -19,9 +19,12 @@ import torch
 from torch.fx import GraphModule
 
 from airgraph.cache.admission import why_not_admitted
-from airgraph.cache.conditions import CONSTANTS, Condition, Read, conditions_of
+from airgraph.cache.conditions import CONSTANTS, Condition, Read, conditions_of, modules_of
 from airgraph.cache.graph_format import Unwritable, graph_to
-from airgraph.cache.manifest import CachedInput, Manifest, lazy_of
+from airgraph.cache.manifest import CachedInput, Manifest, Traits, lazy_of
+from airgraph.cache.module_sources import sources_of
+from airgraph.cache.observation import Observation
+from airgraph.cache.process import Process
 from airgraph.cache.returned import returned_objects
 from airgraph.cache.roots import Reader, Roots
 from airgraph.cache.shape_condition import evaluate, symbols
@@ -29,12 +32,12 @@ from airgraph.cache.side_effects import conditions_of_effects
 from airgraph.cache.source_path import Item, name_of_source, parse, resolve
 from airgraph.cache.state import State
 from airgraph.cache.structure import Leaf, structure_of
-from airgraph.cache.traced_code import checksums
 from airgraph.capture.preparation import prepare
 from airgraph.errors import AirgraphError, CacheError, UnsupportedGraph
 from airgraph.memory.locks import renew_after_fork
 from airgraph.options import Options
 from airgraph.program import lowering
+from airgraph.program.code_identity import at_once, goes_by_version
 from airgraph.program.inputs import InputPlan, InputRole
 from airgraph.program.program import CaptureProgram
 from airgraph.program.support import check_capturable
@@ -75,6 +78,8 @@ def trace(
         raise Unwritable("torch.compile is switched off")
     read = Roots.of(function).at(tuple(arguments.arguments.values()))
     collector = _Collector(options, decompositions, read)
+    observed = Observation()
+    observed.inlined(inner.__code__, inner.__globals__)
     compiled = torch.compile(
         _fresh(function),
         backend=collector,
@@ -86,9 +91,10 @@ def trace(
     settings = torch._dynamo.config.patch(specialize_float=True, replay_side_effects=False)
     try:
         # One function at a time, as Dynamo does it.
-        with _one_at_a_time, torch.no_grad(), settings:
+        with _one_at_a_time, torch.no_grad(), settings, at_once():
             try:
-                result = compiled(*arguments.args, **arguments.kwargs)
+                with observed:
+                    result = compiled(*arguments.args, **arguments.kwargs)
             except Exception as error:
                 # Dynamo raises anything, ours and the function's own included, wrapped or not.
                 reason = f"tracing failed: {type(error).__name__}: {_first_line(error)}"
@@ -97,9 +103,11 @@ def trace(
             raise collector.failure
         if not collector.was_asked:
             raise Executed(result)
+        if observed.obstacle is not None:
+            raise observed.obstacle
         if collector.program is None:
             raise Unwritable("it computes nothing with tensors, so there is no graph")
-        return _manifest(function, collector, collector.program, result, read, fingerprint, versions)
+        return _manifest(function, collector, collector.program, result, read, observed, fingerprint, versions)
     finally:
         # Dynamo keeps backends, and this one would keep the model.
         collector.forget()
@@ -128,13 +136,12 @@ class _Collector:
         self.tracked: list[tuple[str, Any]] = []
         self.effects: list[Condition] = []
         self.returned: dict[str, Any] = {}
-        self.traced_code: list[types.CodeType] = []
         self.failure: AirgraphError | None = None
 
     def forget(self) -> None:
         """Let go of all that was collected."""
         self.guards.clear()
-        self.sources, self.traced_code, self.tracked, self.effects, self.returned = [], [], [], [], {}
+        self.sources, self.tracked, self.effects, self.returned = [], [], [], {}
         self.program = self.shape_env = self._read = None
 
     def take_guards(self, guards: Sequence[Any]) -> list[bool]:
@@ -172,7 +179,6 @@ class _Collector:
         self.shape_env = context.fake_mode.shape_env
         tracked = getattr(self.shape_env, "tracked_fakes", None) or []
         self.tracked = [(name_of_source(each.source), each.fake) for each in tracked]
-        self.traced_code = list(getattr(context, "traced_code", None) or [])
         if not lowering.hands_through(gm, lowered, marks_outputs=False):
             raise Unwritable(
                 "AOTAutograd does something around its graph at every call: an output is a view of an argument, "
@@ -195,6 +201,7 @@ def _manifest(
     program: CaptureProgram,
     result: Any,
     read: Reader,
+    observed: Observation,
     fingerprint: str,
     versions: Mapping[str, str],
 ) -> Manifest:
@@ -216,16 +223,18 @@ def _manifest(
         for text, value in collected.returned.items()
         if type(value) in CONSTANTS
     ]
+    conditions = (*conditions_of(collected.guards, read), *collected.effects, *constants)
     return Manifest(
         function=full_name(function),
         fingerprint=fingerprint,
         versions=versions,
-        sources=checksums(collected.traced_code),
+        sources=sources_of(observed.used(), modules_of(conditions, read)),
+        process=Process.now(observed.environment, depends_on_hashes=observed.depends_on_hashes),
         device=program.device,
         state=state,
         inputs=inputs,
         looked_at=looked_at,
-        conditions=(*conditions_of(collected.guards, read), *collected.effects, *constants),
+        conditions=conditions,
         shape_conditions=shape_conditions,
         input_views=program.input_views,
         graph=graph_to(program.gm),
@@ -246,6 +255,9 @@ def _fresh(function: Any) -> Any:
     """The function with code of its own, so that what Dynamo keeps about it goes with it."""
     inner = getattr(function, "__func__", function)
     code = inner.__code__.replace()
+    if goes_by_version(inner.__globals__.get("__name__")):
+        # Dynamo does not begin within PyTorch's own files.
+        code = code.replace(co_filename=__file__)
     copy = types.FunctionType(code, inner.__globals__, inner.__name__, inner.__defaults__, inner.__closure__)
     copy.__kwdefaults__ = inner.__kwdefaults__
     copy.__qualname__, copy.__module__ = inner.__qualname__, inner.__module__
@@ -271,7 +283,9 @@ def _cached_input(plan: InputPlan, text: str, value: Any, read: Read) -> CachedI
     if isinstance(value, torch.Tensor) and value.layout is torch.strided:
         shape, stride = tuple(map(_size, value.shape)), tuple(map(_size, value.stride()))
         offset = _size(value.storage_offset())
-        return CachedInput(plan, path, value.dtype, value.device, shape, stride, offset, lazy_of(value))
+        return CachedInput(
+            plan, path, value.dtype, value.device, shape, stride, offset, lazy_of(value), traits=Traits.of(read(path))
+        )
     if isinstance(value, (int, torch.SymInt)):
         return CachedInput(plan, path, symbol=_size(value))
     raise Unwritable(f"{plan.source} is a {type(value).__name__}")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from airgraph.cache.conditions import Condition
 from airgraph.cache.source_path import Attribute, Item, Size, SourcePath, Step, TypeOf, global_root
+from airgraph.program.code_identity import goes_by_version, identity_of, is_versioned_class
 from airgraph.runtime.cpu.engine import engine
 
 __all__ = ["Watch"]
@@ -30,10 +33,12 @@ class Watch:
         self._attributes: dict[tuple[int, str], tuple[Any, str, Any]] = {}
         self._keys: dict[int, tuple[Any, tuple[Any, ...]]] = {}
         self._lengths: dict[int, tuple[Any, int]] = {}
-        self._absent: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
+        self._absent: dict[tuple[int, Any], tuple[dict[Any, Any], Any]] = {}
         self._types: dict[int, tuple[Any, type]] = {}
         self._class_items: dict[tuple[int, str], tuple[type, str, Any]] = {}
         self._class_absent: dict[tuple[int, str], tuple[type, str]] = {}
+        self._functions: dict[int, types.FunctionType] = {}
+        self._whole_classes: dict[int, tuple[type, Callable[[], bool]]] = {}
         # Whether a step since `add` began gives another object at each look, so that it cannot be watched.
         self.is_blind = False
 
@@ -100,6 +105,49 @@ class Watch:
                 self._add_attribute(type(value), condition.expected, getattr(type(value), condition.expected, self))
         elif condition.kind == "type":
             self._types[id(value)] = (value, type(value))
+            self.add_class(type(value))
+        elif condition.kind == "named":
+            self._add_code(value)
+
+    def add_class(self, class_: type) -> None:
+        """Watches all that a class and its bases define."""
+        if id(class_) in self._whole_classes or is_versioned_class(class_):
+            return
+        identity = identity_of(class_)
+        self._whole_classes[id(class_)] = (class_, lambda: identity_of(class_) == identity)
+        for each in class_.__mro__:
+            if not is_versioned_class(each):
+                for member in vars(each).values():
+                    self._add_function(getattr(member, "__func__", member))
+
+    def add_environment(self, names: Iterable[str]) -> None:
+        """Watches variables of the environment, as `os.environ` has them."""
+        held: dict[Any, Any] = os.environ._data  # type: ignore[attr-defined]
+        for name in names:
+            key = os.environ.encodekey(name)
+            if key in held:
+                self._items[id(held), key] = (held, key, held[key])
+            else:
+                self._absent[id(held), key] = (held, key)
+
+    def _add_code(self, value: Any) -> None:
+        if isinstance(value, type):
+            self.add_class(value)
+        elif isinstance(value, types.MethodType):
+            self._add_function(value.__func__)
+        else:
+            self._add_function(value)
+
+    def _add_function(self, function: Any) -> None:
+        """Watches the code of a function, of those it was decorated with, and of those that it closes over."""
+        if not isinstance(function, types.FunctionType) or id(function) in self._functions:
+            return
+        if goes_by_version(function.__globals__.get("__name__")):
+            return
+        self._functions[id(function)] = function
+        for cell in function.__closure__ or ():
+            with contextlib.suppress(ValueError):
+                self._add_function(cell.cell_contents)
 
     def compile(self) -> Callable[[], bool]:
         """The function that says whether anything changed."""
@@ -112,8 +160,11 @@ class Watch:
             self._types,
             self._class_items,
             self._class_absent,
+            self._functions,
+            self._whole_classes,
         )
-        return engine().Watch(*(tuple(each.values()) for each in watched)).changed
+        changed: Callable[[], bool] = engine().Watch(*(tuple(each.values()) for each in watched)).changed
+        return changed
 
 
 def _namespaces(value: Any) -> list[dict[str, Any]]:

@@ -83,6 +83,8 @@ def _remove_empty(folder: Path, root: Path) -> None:
         (folder / ".lock").unlink(missing_ok=True)
         folder.rmdir()
         folder = folder.parent
+    if {each.name for each in root.iterdir()} == {".key"}:
+        (root / ".key").unlink()
 
 
 def _root(folder: Path | None) -> Path:

@@ -2,20 +2,53 @@
 
 from __future__ import annotations
 
+import enum
+import functools
 import hashlib
+import sys
+import threading
 import types
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-__all__ = ["CODE", "digest_of_code", "held_text", "identity_of", "is_code"]
+__all__ = [
+    "CODE",
+    "at_once",
+    "digest_of_code",
+    "goes_by_version",
+    "held_text",
+    "identity_of",
+    "is_code",
+    "is_versioned_class",
+]
 
 _OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 _WRAPPERS = (types.CodeType, types.WrapperDescriptorType, types.MethodDescriptorType, types.MethodWrapperType)
 CODE = (
     types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, type, *_WRAPPERS, *_OPERATORS
 )  # fmt: skip
-_DEEPEST = 4
+_CONSTANTS = (bool, int, float, str, bytes, complex, type(None), type(...), torch.dtype, torch.device, torch.layout)
+_BY_VERSION = frozenset(sys.stdlib_module_names) - {"__main__"} | {"torch", "torch_npu", "airgraph"}
+# Of a class, what says nothing of what its objects do.
+_UNTOLD = {
+    "__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__annotate__", "__annotate_func__",
+    "__annotations_cache__", "__abstractmethods__", "_abc_impl", "__firstlineno__", "__static_attributes__",
+    "__orig_bases__", "__parameters__", "__dataclass_params__", "__hash__", "__match_args__", "__qualname__",
+    "_member_map_", "_value2member_map_", "_member_names_", "_use_args_", "_unhashable_values_", "_hashable_values_",
+    "_new_member_", "_generate_next_value_", "_value_repr_", "_inverted_",
+}  # fmt: skip
+
+# Of a code's flags: whether it takes *args, is a generator and so on; not what `from __future__` sets.
+_KIND_FLAGS = 0x3FF
+# Of a class's flags: made by a class statement or its like (Py_TPFLAGS_HEAPTYPE).
+_MADE_BY_PYTHON = 1 << 9
+
+_codes: dict[int, tuple[weakref.ref[types.CodeType], str]] = {}
+_local = threading.local()
 
 
 def is_code(value: Any) -> bool:
@@ -23,53 +56,169 @@ def is_code(value: Any) -> bool:
     return isinstance(value, CODE)
 
 
-def identity_of(value: Any, depth: int = 0) -> str:
-    """Its full name; of a function also a digest of its code, defaults, and what it closes over."""
-    if isinstance(value, types.ModuleType):
-        return value.__name__
-    if isinstance(value, types.CodeType):
-        return f"code {digest_of_code(value)[:16]}"
-    if isinstance(value, _OPERATORS):
-        return f"operator {value}"
-    name = f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}"
-    if isinstance(value, types.MethodType):
-        return f"{name} of {type(value.__self__).__qualname__}: {identity_of(value.__func__, depth)}"
-    if not isinstance(value, types.FunctionType):
-        return name
-    parts = [digest_of_code(value.__code__)]
-    held = [value.__defaults__, value.__kwdefaults__, *(_contents(cell) for cell in value.__closure__ or ())]
-    parts += [held_text(each, depth) for each in held]
-    return f"{name} {hashlib.sha256(' '.join(parts).encode()).hexdigest()[:16]}"
+def goes_by_version(module: str | None) -> bool:
+    """Whether a module is of Python, PyTorch or airgraph, whose versions are compared as a whole."""
+    return str(module).partition(".")[0] in _BY_VERSION
+
+
+def is_versioned_class(class_: type) -> bool:
+    """Whether a class is what a module that goes by version has under its name: `__module__` alone may be untrue."""
+    if not goes_by_version(class_.__module__):
+        return False
+    found: Any = sys.modules.get(class_.__module__)
+    for part in class_.__qualname__.split("."):
+        found = getattr(found, "__dict__", {}).get(part)
+    # Those that C code keeps to itself are nobody's to change.
+    return found is class_ or not class_.__flags__ & _MADE_BY_PYTHON
+
+
+@contextmanager
+def at_once() -> Iterator[None]:
+    """Within, each class is looked at only once: for many questions in a row, while nothing changes."""
+    before = getattr(_local, "classes", None)
+    _local.classes = {} if before is None else before
+    try:
+        yield
+    finally:
+        _local.classes = before
+
+
+def identity_of(value: Any) -> str:
+    """Its full name; of a function also a digest of its code, defaults and what it closes over; of a class also one of
+    what it and its bases define."""
+    return _Description().code(value)
+
+
+def held_text(value: Any) -> str:
+    """Constants, containers and code as text that is the same in all processes; of others the class."""
+    return _Description().value(value)
 
 
 def digest_of_code(code: types.CodeType) -> str:
     """Without its lines: a function that was typed again is the same."""
+    known = _codes.get(id(code))
+    if known is not None and known[0]() is code:
+        return known[1]
     digest = hashlib.sha256(code.co_code)
-    for part in (code.co_names, code.co_varnames, code.co_freevars):
+    digest.update(getattr(code, "co_exceptiontable", b""))
+    counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & _KIND_FLAGS)
+    for part in (counts, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars):
         digest.update(repr(part).encode())
     for constant in code.co_consts:
         digest.update(_constant(constant).encode())
-    return digest.hexdigest()
+        digest.update(b"\0")
+    text = digest.hexdigest()
+    key = id(code)
+    _codes[key] = (weakref.ref(code, lambda _: _codes.pop(key, None)), text)
+    return text
 
 
 def _constant(constant: Any) -> str:
     if isinstance(constant, types.CodeType):
         return digest_of_code(constant)
+    if isinstance(constant, tuple):
+        return f"({','.join(map(_constant, constant))})"
     # The order of a set differs from process to process.
     return repr(sorted(map(repr, constant))) if isinstance(constant, frozenset) else repr(constant)
 
 
-def held_text(value: Any, depth: int = 0) -> str:
-    """Constants, containers and code as text that is the same in all processes; of others the class."""
-    if isinstance(value, (tuple, list)):
-        return f"({','.join(held_text(each, depth) for each in value)})"
-    if isinstance(value, dict):
-        return f"{{{','.join(f'{key}:{held_text(each, depth)}' for key, each in value.items())}}}"
-    if isinstance(value, (bool, int, float, str, bytes, complex, type(None))):
-        return repr(value)
-    if is_code(value) and depth < _DEEPEST:
-        return identity_of(value, depth + 1)
-    return type(value).__qualname__
+def _name(value: Any) -> str:
+    return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}"
+
+
+class _Description:
+    """Puts values into words. What leads back to itself is only named there."""
+
+    def __init__(self) -> None:
+        self._entered: set[int] = set()
+        self._within_class = False
+
+    def code(self, value: Any) -> str:
+        if isinstance(value, types.ModuleType):
+            return value.__name__
+        if isinstance(value, types.CodeType):
+            return f"code {digest_of_code(value)[:16]}"
+        if isinstance(value, _OPERATORS):
+            return f"operator {value}"
+        if isinstance(value, types.MethodType):
+            return f"{_name(value)} of {type(value.__self__).__qualname__}: {self.code(value.__func__)}"
+        if isinstance(value, type):
+            return self._class(value)
+        if not isinstance(value, types.FunctionType) or id(value) in self._entered:
+            return _name(value)
+        with self._entering(value):
+            held = [value.__defaults__, value.__kwdefaults__, *(_contents(cell) for cell in value.__closure__ or ())]
+            parts = [digest_of_code(value.__code__), *map(self.value, held)]
+        return f"{_name(value)} {_digest(parts)}"
+
+    def value(self, value: Any) -> str:
+        if isinstance(value, enum.Enum):
+            return f"{_name(type(value))}.{value.name}={value._value_!r}"
+        if isinstance(value, _CONSTANTS):
+            return repr(value)
+        if is_code(value):
+            return self.code(value)
+        if id(value) in self._entered:
+            return type(value).__qualname__
+        with self._entering(value):
+            return self._composed(value)
+
+    def _composed(self, value: Any) -> str:
+        if isinstance(value, (tuple, list)):
+            return f"{type(value).__name__}({','.join(map(self.value, value))})"
+        if isinstance(value, (set, frozenset)):
+            return f"{type(value).__name__}({','.join(sorted(map(self.value, value)))})"
+        if isinstance(value, Mapping):
+            return f"{{{','.join(f'{self.value(key)}:{self.value(each)}' for key, each in value.items())}}}"
+        if isinstance(value, (staticmethod, classmethod)):
+            return f"{type(value).__name__} {self.value(value.__func__)}"
+        if isinstance(value, property):
+            return f"property {' '.join(map(self.value, (value.fget, value.fset, value.fdel)))}"
+        if isinstance(value, functools.partial):
+            return f"partial {self.value(value.func)} {self.value(value.args)} {self.value(value.keywords)}"
+        inner = next((held for name in ("func", "__wrapped__", "__func__") if (held := _own(value, name))), None)
+        return f"{type(value).__qualname__} {self.value(inner)}" if is_code(inner) else type(value).__qualname__
+
+    def _class(self, class_: type) -> str:
+        name = _name(class_)
+        # One that another holds is looked at where it is used.
+        if self._within_class or is_versioned_class(class_):
+            return name
+        known = getattr(_local, "classes", None)
+        if known is not None and class_ in known:
+            return str(known[class_])
+        self._within_class = True
+        parts = [part for each in class_.__mro__ for part in self._defined(each)]
+        self._within_class = False
+        made = f"{name} {_digest(parts)}"
+        # Within a function, what leads back to that one was only named.
+        if known is not None and not self._entered:
+            known[class_] = made
+        return made
+
+    def _defined(self, class_: type) -> Iterator[str]:
+        yield _name(class_)
+        if not is_versioned_class(class_):
+            for name, value in sorted(vars(class_).items()):
+                if name not in _UNTOLD:
+                    yield f"{name}={self.value(value)}"
+
+    @contextmanager
+    def _entering(self, value: Any) -> Iterator[None]:
+        self._entered.add(id(value))
+        try:
+            yield
+        finally:
+            self._entered.discard(id(value))
+
+
+def _own(value: Any, name: str) -> Any:
+    held = getattr(value, "__dict__", None)
+    return held.get(name) if isinstance(held, dict) else None
+
+
+def _digest(parts: list[str]) -> str:
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _contents(cell: types.CellType) -> Any:

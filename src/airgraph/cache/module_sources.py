@@ -1,0 +1,263 @@
+"""Whether the Python modules that a trace has used are still the same: files by their content, code without a file by
+itself. A module is found by its name, as the process that asks has loaded it, or would."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import stat
+import sys
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+from airgraph.cache.graph_format import Unwritable
+from airgraph.errors import CacheError
+from airgraph.program.code_identity import digest_of_code, goes_by_version
+
+__all__ = ["Source", "UsedCode", "sources_of", "what_changed"]
+
+_LARGEST_FILE = 1 << 26
+# What PyTorch itself is built on.
+_UNDER_TORCH = {
+    "sympy", "mpmath", "numpy", "networkx", "jinja2", "markupsafe", "fsspec", "filelock", "typing_extensions",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class UsedCode:
+    """Code that was traced, or that ran while tracing, and the globals it runs in. inlined: by Dynamo."""
+
+    code: CodeType
+    namespace: Mapping[str, Any]
+    inlined: bool
+
+    @property
+    def module(self) -> str:
+        return str(self.namespace.get("__name__", ""))
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it is compared with the versions of what traces, and not by itself."""
+        module = self.module
+        if not module:
+            # Such as what FX writes. What Dynamo inlines must be told from others.
+            return not self.inlined
+        known = goes_by_version(module) or module.partition(".")[0] in _UNDER_TORCH
+        return known or self.code.co_filename.startswith("<frozen ")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a module held: the SHA-256 of its file; or of one function in it, whose qualified name `function` is, a
+    digest of its code. file: where it was, for messages, and for a process that does not have the module."""
+
+    module: str
+    function: str
+    file: str
+    digest: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.module}:{self.function}" if self.function else (self.file or self.module)
+
+    def to_data(self) -> list[str]:
+        return [self.module, self.function, self.file, self.digest]
+
+    @classmethod
+    def from_data(cls, data: Any) -> Source:
+        if not isinstance(data, list) or len(data) != 4 or not all(type(each) is str for each in data):
+            raise CacheError(f"a source is four texts, got {data!r}")
+        return cls(*data)
+
+
+def sources_of(used: Iterable[UsedCode], modules: Iterable[str]) -> tuple[Source, ...]:
+    """Of all modules whose code was used, and of those named.
+
+    Raises Unwritable for code that could not be compared at another start, or that is not what its file holds now.
+    """
+    found: dict[str, Source] = {}
+    namespaces: dict[str, Mapping[str, Any]] = {}
+    codes: dict[str, list[CodeType]] = {}
+    for each in used:
+        if each.is_foreign:
+            continue
+        namespaces.setdefault(each.module, each.namespace)
+        if not each.code.co_filename.startswith("<"):
+            codes.setdefault(each.module, []).append(each.code)
+        elif each.inlined and not _follows_from_fields(each.code):
+            source = _of_typed(each)
+            found[source.name] = source
+    for name in modules:
+        if not goes_by_version(name):
+            namespaces.setdefault(name, getattr(sys.modules.get(name), "__dict__", {}))
+    for name, namespace in namespaces.items():
+        file = _file_of(namespace)
+        checksum = None if file is None else _checksum(file)
+        if file is None or checksum is None:
+            # Of a module without a file what was inlined is compared by itself, and so are its classes.
+            for code in codes.get(name, ()):
+                source = _of_code(UsedCode(code, namespace, inlined=True))
+                found[source.name] = source
+            continue
+        _check_loaded(codes.get(name, ()), file)
+        found[name] = Source(name, "", file, checksum)
+    return tuple(found[name] for name in sorted(found))
+
+
+def what_changed(recorded: Iterable[Source], namespace: Mapping[str, Any] | None = None) -> str | None:
+    """The first file or function that is not as it was, or None. namespace: the globals of the cached function, whose
+    module may be found in no other way; None where no function is at hand, and files are looked at where they were."""
+    for source in recorded:
+        if source.function:
+            code = _named_code(_namespace_of(source.module, namespace), source.function)
+            now = None if code is None else digest_of_code(code)
+        elif namespace is None:
+            now = _checksum(source.file)
+        else:
+            file = _file_of(_namespace_of(source.module, namespace)) or _would_load(source.module) or source.file
+            now = _checksum(file)
+        if now != source.digest:
+            return source.name
+    return None
+
+
+def _namespace_of(module: str, namespace: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if namespace is not None and namespace.get("__name__") == module:
+        return namespace
+    return getattr(sys.modules.get(module), "__dict__", {})
+
+
+def _file_of(namespace: Mapping[str, Any]) -> str | None:
+    """The source file of a module; a compiled one counts itself."""
+    file = namespace.get("__file__")
+    return os.path.abspath(file) if isinstance(file, str) else None
+
+
+def _would_load(module: str) -> str | None:
+    """The file of a module that is not loaded yet. Imports nothing."""
+    path: Any = None
+    spec = None
+    name = ""
+    for part in module.split("."):
+        name = f"{name}.{part}" if name else part
+        try:
+            spec = PathFinder.find_spec(name, path)
+        except (ImportError, ValueError, OSError):
+            return None
+        if spec is None:
+            return None
+        path = spec.submodule_search_locations
+    return spec.origin if spec is not None and spec.has_location else None
+
+
+def _checksum(file: str) -> str | None:
+    """None for what is no ordinary file."""
+    try:
+        state = os.stat(file)
+        if not stat.S_ISREG(state.st_mode) or state.st_size > _LARGEST_FILE:
+            return None
+        return _checksum_of(file, state.st_ino, state.st_mtime_ns, state.st_ctime_ns, state.st_size)
+    except (OSError, ValueError):
+        return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _checksum_of(file: str, *state: int) -> str:
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+
+
+def _check_loaded(codes: Iterable[CodeType], file: str) -> None:
+    """Raises Unwritable where a file does not hold code of its module now: what was imported may be an earlier one."""
+    codes = list(codes)
+    if not codes or not file.endswith(".py"):
+        return
+    held: set[tuple[str, str]] | None = None
+    for code in codes:
+        if os.path.abspath(code.co_filename) != file:
+            # Of another file, such as one that was edited and loaded again from elsewhere.
+            raise Unwritable(f"{code.co_name} of {file} comes from {code.co_filename}")
+        if held is None:
+            held = _codes_in(file)
+        if (code.co_name, digest_of_code(code)) not in held:
+            raise Unwritable(
+                f"{file} was edited after it was imported, or does not hold the code of {code.co_name} as it runs"
+            )
+
+
+def _codes_in(file: str) -> set[tuple[str, str]]:
+    state = os.stat(file)
+    return _codes_of(file, state.st_ino, state.st_mtime_ns, state.st_ctime_ns, state.st_size)
+
+
+@functools.lru_cache(maxsize=64)
+def _codes_of(file: str, *state: int) -> set[tuple[str, str]]:
+    try:
+        return set(_named(compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)))
+    except (OSError, SyntaxError, ValueError):
+        return set()
+
+
+def _named(code: CodeType) -> Iterator[tuple[str, str]]:
+    yield code.co_name, digest_of_code(code)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _named(constant)
+
+
+def _follows_from_fields(code: CodeType) -> bool:
+    """Whether it was written by dataclasses or collections, for a class that is compared by what it defines."""
+    of_tuple = code.co_names == ("_tuple_new",)
+    of_dataclass = code.co_name in ("__init__", "__eq__", "__repr__", "__hash__")
+    return code.co_filename == "<string>" and (of_tuple or of_dataclass)
+
+
+def _of_code(each: UsedCode) -> Source:
+    """Of code that is in a file, or typed in, while its module has none."""
+    file = os.path.abspath(each.code.co_filename)
+    checksum = _checksum(file)
+    if checksum is None:
+        return _of_typed(each)
+    _check_loaded([each.code], file)
+    return Source(each.module, "", file, checksum)
+
+
+def _of_typed(each: UsedCode) -> Source:
+    """Of code that was typed in, or made by exec: it is found again by its name in its module."""
+    name = _qualified_name(each.code, each.namespace)
+    digest = digest_of_code(each.code)
+    found = _named_code(each.namespace, name)
+    if found is None or digest_of_code(found) != digest:
+        raise Unwritable(f"the code of {each.code.co_name} is in no file, so that a change would not be seen")
+    return Source(each.module, name, each.code.co_filename, digest)
+
+
+def _qualified_name(code: CodeType, namespace: Mapping[str, Any]) -> str:
+    """Python 3.10 knows only its last part; there the module and its classes are searched for the code."""
+    known: str | None = getattr(code, "co_qualname", None)
+    if known is not None:
+        return known
+    return next(_places_of(digest_of_code(code), namespace, set()), code.co_name)
+
+
+def _places_of(digest: str, namespace: Mapping[str, Any], entered: set[type]) -> Iterator[str]:
+    for name, value in list(namespace.items()):
+        if isinstance(value, FunctionType) and digest_of_code(value.__code__) == digest:
+            yield name
+        elif isinstance(value, type) and not goes_by_version(value.__module__) and value not in entered:
+            entered.add(value)
+            yield from (f"{name}.{place}" for place in _places_of(digest, vars(value), entered))
+
+
+def _named_code(namespace: Mapping[str, Any], name: str) -> CodeType | None:
+    """Of the function or method of this qualified name."""
+    found: Any = types.SimpleNamespace(**{str(key): value for key, value in namespace.items()})
+    for part in name.split("."):
+        found = vars(found).get(part) if hasattr(found, "__dict__") else None
+    code = getattr(getattr(found, "__func__", found), "__code__", None)
+    return code if isinstance(code, CodeType) else None

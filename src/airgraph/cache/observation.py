@@ -1,0 +1,122 @@
+"""What Python code a trace uses: what Dynamo inlines, and what runs below it, such as a custom operator's fake kernel.
+
+Method: the interpreter's profiling hook (`csrc/observer.h`), which sees Dynamo at its work too.
+"""
+
+from __future__ import annotations
+
+import dis
+import os
+from collections.abc import Mapping
+from types import CodeType, FrameType, TracebackType
+from typing import Any
+
+from airgraph.cache.graph_format import Unwritable
+from airgraph.cache.module_sources import UsedCode
+from airgraph.errors import CacheError
+from airgraph.runtime.cpu.engine import engine
+
+__all__ = ["Observation"]
+
+_LOOK_UP = os._Environ.__getitem__.__code__
+# They look at the environment as a whole, or change it.
+_WHOLE = tuple(
+    function.__code__
+    for name in ("__iter__", "__len__", "copy", "__setitem__", "__delitem__", "__or__", "__ror__", "__ior__")
+    if (function := vars(os._Environ).get(name)) is not None
+)
+_AROUND_ENVIRONMENT = ("os", "_collections_abc", "collections.abc")
+
+
+class Observation:
+    """A context: within, all code that is used by this thread is noted.
+
+    environment: the variables that were looked up, None where there was none. obstacle: what cannot be compared at
+    another start. depends_on_hashes: whether the order of a set of texts may have decided something.
+    """
+
+    def __init__(self) -> None:
+        self.environment: dict[str, str | None] = {}
+        self.obstacle: CacheError | None = None
+        self._inlined: dict[int, UsedCode] = {}
+        self._observer: Any = None
+        self._ran: list[UsedCode] = []
+
+    def __enter__(self) -> Observation:
+        from torch._dynamo.symbolic_convert import InliningInstructionTranslator
+        from torch._dynamo.variables import functions
+
+        noted: list[tuple[CodeType, Any]] = [
+            (InliningInstructionTranslator.__init__.__code__, self._on_inlined),
+            (functions.invoke_and_store_as_constant.__code__, self._on_constant),
+            (_LOOK_UP, self._on_lookup),
+        ]
+        self._observer = engine().Observer(noted)
+        self._observer.install()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        # It is unknown to the garbage collector, and leads back here.
+        observer, self._observer = self._observer, None
+        observer.remove()
+        seen = [UsedCode(code, namespace, inlined=False) for code, namespace in observer.seen()]
+        self._ran = [each for each in seen if not _is_made_by_dynamo(each.code)]
+
+    def used(self) -> list[UsedCode]:
+        return [*self._inlined.values(), *self._ran]
+
+    @property
+    def depends_on_hashes(self) -> bool:
+        return any(not each.is_foreign and _iterates_set(each.code) for each in self._inlined.values())
+
+    def inlined(self, code: CodeType, namespace: Mapping[str, Any]) -> None:
+        self._inlined[id(code)] = UsedCode(code, namespace, inlined=True)
+
+    def _on_inlined(self, frame: FrameType) -> None:
+        held = frame.f_locals
+        code: CodeType = held["code"]
+        if code is _LOOK_UP:
+            try:
+                key = held["symbolic_locals"]["key"].as_python_constant()
+            except Exception:
+                # Dynamo raises anything.
+                self._refuse("it looks up variables of the environment whose names it computes")
+            else:
+                self._note(key)
+        elif code in _WHOLE:
+            self._refuse("it looks at the environment as a whole, or changes it")
+        self.inlined(code, held["funcvar"].get_globals())
+
+    def _on_constant(self, frame: FrameType) -> None:
+        name = frame.f_locals.get("name", "a function")
+        self._refuse(f"{name} is marked by assume_constant_result, and its result may be another one at each start")
+
+    def _on_lookup(self, frame: FrameType) -> None:
+        caller = frame.f_back
+        while caller is not None and caller.f_globals.get("__name__") in _AROUND_ENVIRONMENT:
+            caller = caller.f_back
+        if caller is not None and not UsedCode(caller.f_code, caller.f_globals, inlined=False).is_foreign:
+            self._note(frame.f_locals["key"])
+
+    def _note(self, key: Any) -> None:
+        if isinstance(key, str):
+            self.environment[key] = os.environ.get(key)
+
+    def _refuse(self, reason: str) -> None:
+        self.obstacle = self.obstacle or Unwritable(reason)
+
+
+def _is_made_by_dynamo(code: CodeType) -> bool:
+    """Whether it calls what Dynamo has compiled, in place of the function that was traced."""
+    return any(name.startswith("__compiled_fn") for name in code.co_names)
+
+
+def _iterates_set(code: CodeType) -> bool:
+    """Whether a set of texts among a code's constants is used for anything but to ask what is in it."""
+    instructions = list(dis.get_instructions(code))
+    for each, following in zip(instructions, [*instructions[1:], None], strict=True):
+        value = each.argval
+        has_order = isinstance(value, frozenset) and len(value) > 1 and not all(isinstance(item, int) for item in value)
+        if has_order and (following is None or following.opname != "CONTAINS_OP"):
+            return True
+    return False

@@ -1,0 +1,126 @@
+"""Makes a function that puts together what a cached function returns, from the outputs of its graph.
+
+The function is built as a syntax tree from parsed paths: names, constant keys and calls of known classes. No text of a
+cache file is ever compiled.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from types import CodeType, FunctionType
+from typing import Any
+
+from airgraph.cache.manifest import Manifest
+from airgraph.cache.source_path import Attribute, Item, SourcePath, Step, TypeOf, parse
+from airgraph.cache.structure import build_expression
+from airgraph.errors import CacheError
+
+__all__ = ["build_result"]
+
+_OUTPUTS = "outputs"
+
+
+def build_result(manifest: Manifest, parameters: Sequence[str], fixed: Mapping[str, Any]) -> Callable[..., Any]:
+    """A function of the graph's outputs and the call's parameters that returns what the cached function returns.
+
+    fixed: the values of roots that do not come with a call. Raises CacheError for a structure that cannot be built.
+    """
+    tree = _Tree(parameters)
+    outputs = len(manifest.graph["outputs"]["tuple"])
+
+    def output(index: int) -> ast.expr:
+        if not 0 <= index < outputs:
+            raise CacheError(f"the graph has no output {index}")
+        return ast.Subscript(_name(_OUTPUTS), ast.Constant(index), ast.Load())
+
+    def argument(text: str) -> ast.expr:
+        path = parse(text)
+        if tree.comes_with_the_call(path):
+            return tree.at(path)
+        if path.is_global or path.root not in fixed:
+            raise CacheError(f"the result holds {text}, which is no argument")
+        # Looked up at every call, so that it is what the object holds then.
+        return tree.chain(tree.keep(fixed[path.root]), path)
+
+    result = build_expression(manifest.structure, output, argument, tree.keep)
+    return tree.compiled([_OUTPUTS, *parameters], [*tree.body, ast.Return(result)])
+
+
+class _Tree:
+    """Statements under construction; a path that was read once is kept in a variable."""
+
+    def __init__(self, parameters: Sequence[str]) -> None:
+        self.parameters = list(parameters)
+        self.body: list[ast.stmt] = []
+        self.constants: dict[str, Any] = {}
+        self._variables: dict[tuple[str, tuple[Any, ...]], str] = {}
+
+    def keep(self, value: Any) -> ast.expr:
+        """Refers to an object at hand."""
+        if value is None or isinstance(value, (bool, str)) or type(value) in (int, float):
+            return ast.Constant(value)
+        name = f"kept_{len(self.constants)}"
+        self.constants[name] = value
+        return _name(name)
+
+    def at(self, path: SourcePath) -> ast.expr:
+        """The value at a path; each of its steps is read once."""
+        current = _name(_parameter(path.root))
+        for length in range(1, len(path.steps) + 1):
+            key = (path.root, path.steps[:length])
+            if key not in self._variables:
+                name = f"value_{len(self._variables)}"
+                self.body.append(ast.Assign([ast.Name(name, ast.Store())], _step(current, path.steps[length - 1])))
+                self._variables[key] = name
+            current = _name(self._variables[key])
+        return current
+
+    def chain(self, start: ast.expr, path: SourcePath) -> ast.expr:
+        for step in path.steps:
+            start = _step(start, step)
+        return start
+
+    def comes_with_the_call(self, path: SourcePath) -> bool:
+        return not path.is_global and path.root in self.parameters
+
+    def compiled(self, names: Sequence[str], body: list[ast.stmt]) -> Callable[..., Any]:
+        arguments = ast.arguments(
+            posonlyargs=[],
+            args=[ast.arg(name if name == _OUTPUTS else _parameter(name)) for name in names],
+            kwonlyargs=[],
+            kw_defaults=[],
+            defaults=[],
+        )
+        definition = ast.FunctionDef("read", arguments, body, [])
+        if hasattr(ast, "TypeAlias"):
+            definition.type_params = []  # type: ignore[attr-defined]
+        module = ast.fix_missing_locations(ast.Module([definition], []))
+        (code,) = (each for each in compile(module, "<airgraph cache>", "exec").co_consts if isinstance(each, CodeType))
+        return FunctionType(code, {**self.constants, "__builtins__": {}})
+
+
+def _step(owner: ast.expr, step: Step) -> ast.expr:
+    if isinstance(step, TypeOf):
+        return ast.Attribute(owner, "__class__", ast.Load())
+    if isinstance(step, Attribute):
+        return ast.Attribute(owner, step.name, ast.Load())
+    if isinstance(step, Item):
+        return ast.Subscript(owner, ast.Constant(step.key), ast.Load())
+    sizes = _call(ast.Attribute(owner, step.what, ast.Load()))
+    return sizes if step.dim is None else ast.Subscript(sizes, ast.Constant(step.dim), ast.Load())
+
+
+def _call(function: ast.expr, *args: ast.expr) -> ast.expr:
+    return ast.Call(function, list(args), [])
+
+
+def _name(name: str) -> ast.expr:
+    return ast.Name(name, ast.Load())
+
+
+def _parameter(name: str) -> str:
+    """A parameter's name in the built function, which shares no name with its variables."""
+    if not name.isidentifier():
+        raise CacheError(f"{name!r} is not the name of a parameter")
+    return f"given_{name}"

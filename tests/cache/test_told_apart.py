@@ -1,0 +1,229 @@
+"""What tracing could tell from another is told apart at each call too: Dynamo's guards mean more than their text."""
+
+from __future__ import annotations
+
+import collections
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from cached_functions import cached
+from torch import Tensor, nn
+
+
+def leaf() -> Tensor:
+    return torch.ones(3, requires_grad=True)
+
+
+def of_traits(x: Tensor) -> Tensor:
+    if x.requires_grad:
+        x = x + 1
+    if not x.is_leaf:
+        x = x + 10
+    if isinstance(x, nn.Parameter):
+        return x * 100
+    return x * 1
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_traits_of_a_tensor(tmp_path: Path, inference: bool) -> None:
+    call = cached(of_traits, tmp_path)
+    parameter = nn.Parameter(torch.ones(3))
+    tensors = [torch.ones(3), leaf(), leaf() * 1, parameter, nn.Parameter(torch.ones(3), requires_grad=False)]
+    for x in (*tensors, *reversed(tensors)):
+        with torch.inference_mode(inference):
+            result = call(x)
+        with torch.no_grad():
+            torch.testing.assert_close(result, of_traits(x))
+
+
+def test_a_gradient_function(tmp_path: Path) -> None:
+    def without(x: Tensor) -> Tensor:
+        return x * 2 if x.grad_fn is None else x * 3
+
+    # Dynamo does not trace this for tensors that have one.
+    call = cached(without, tmp_path, strict=False)
+    for x in (torch.ones(3), leaf(), leaf() * 1, torch.ones(3)):
+        torch.testing.assert_close(call(x), without(x).detach())
+
+
+def test_a_parameter_that_is_frozen_later(tmp_path: Path) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.weight * (2 if self.weight.requires_grad else 3)
+
+    model = Model()
+    call = cached(model.forward, tmp_path)
+    for wanted in (True, False, True):
+        model.weight.requires_grad_(wanted)
+        torch.testing.assert_close(call(torch.ones(3)), model(torch.ones(3)).detach())
+
+
+class Pair(NamedTuple):
+    first: int
+    second: int
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ([1, 2], (1, 2), collections.deque([1, 2]), Pair(1, 2)),
+        ({1, 2}, frozenset({1, 2})),
+        ([], (), "", set(), {}),
+        ({"a": 1}, collections.OrderedDict(a=1)),
+        (1, True, 1.0),
+    ],
+    ids=str,
+)
+def test_containers_of_one_length(given: tuple[Any, ...], tmp_path: Path) -> None:
+    def named(x: Tensor, held: Any) -> Tensor:
+        kinds = (list, tuple, collections.deque, set, frozenset, str, dict, bool, int, float)
+        for number, kind in enumerate(kinds):
+            if isinstance(held, kind):
+                x = x * (number + 2)
+        return x + 100 if type(held) is Pair else x
+
+    call = cached(named, tmp_path)
+    for held in (*given, *reversed(given)):
+        torch.testing.assert_close(call(torch.ones(2), held), named(torch.ones(2), held), msg=repr(held))
+
+
+def test_offsets_and_strides_of_single_elements(tmp_path: Path) -> None:
+    def of_place(x: Tensor) -> Tensor:
+        return x * 1 + x.storage_offset() * 10 + x.stride(0) * 100
+
+    call = cached(of_place, tmp_path, strict=False)
+    base = torch.arange(12.0)
+    for x in (
+        base[:4],
+        base[4:8],
+        base[:4].view(1, 4),
+        base.as_strided((1, 4), (7, 1)),
+        base.as_strided((1, 4), (9, 1), 2),
+    ):
+        torch.testing.assert_close(call(x), of_place(x))
+
+
+def plus(x: Tensor, by: int = 1, *, times: int = 1) -> Tensor:
+    return (x + by) * times
+
+
+def uses_plus(x: Tensor) -> Tensor:
+    return plus(x) * 2
+
+
+def minus(x: Tensor, by: int = 1, *, times: int = 1) -> Tensor:
+    return (x - by) * times
+
+
+@pytest.mark.parametrize(
+    "attribute, value", [("__code__", minus.__code__), ("__defaults__", (5,)), ("__kwdefaults__", {"times": 7})]
+)
+def test_a_function_that_is_changed_in_place(
+    attribute: str, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = cached(uses_plus, tmp_path)
+    x = torch.ones(3)
+    torch.testing.assert_close(call(x), torch.full((3,), 4.0))
+    monkeypatch.setattr(plus, attribute, value)
+    torch.testing.assert_close(call(x), uses_plus(x))
+    monkeypatch.undo()
+    torch.testing.assert_close(call(x), torch.full((3,), 4.0))
+
+
+class Steps:
+    def apply(self, x: Tensor) -> Tensor:
+        return x + 1
+
+
+class MoreSteps(Steps):
+    pass
+
+
+@pytest.mark.parametrize("as_argument", [True, False])
+def test_a_class_that_is_changed(as_argument: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = MoreSteps()
+
+    def of_argument(x: Tensor, steps: Any) -> Tensor:
+        return steps.apply(x) * 2 if as_argument else held.apply(x) * 2
+
+    call = cached(of_argument, tmp_path)
+    x = torch.ones(3)
+    torch.testing.assert_close(call(x, MoreSteps()), torch.full((3,), 4.0))
+    monkeypatch.setattr(MoreSteps, "apply", lambda self, x: x - 1, raising=False)
+    torch.testing.assert_close(call(x, MoreSteps()), torch.full((3,), 0.0))
+    monkeypatch.undo()
+    torch.testing.assert_close(call(x, MoreSteps()), torch.full((3,), 4.0))
+    monkeypatch.setattr(Steps.apply, "__code__", (lambda self, x: x * 8).__code__)
+    torch.testing.assert_close(call(x, MoreSteps()), torch.full((3,), 16.0))
+
+
+def made(factor: int) -> type:
+    class Made:
+        def apply(self, x: Tensor) -> Tensor:
+            return x * factor
+
+    return Made
+
+
+def made_of(body: Callable[..., Tensor]) -> type:
+    return types.new_class("Same", (), {}, lambda namespace: namespace.update(apply=body))
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [(made(2), made(3)), (made_of(lambda self, x: x * 2), made_of(lambda self, x: x * 3))],
+    ids=["closure", "body"],
+)
+def test_classes_of_one_name(classes: tuple[type, type], tmp_path: Path) -> None:
+    def of_argument(x: Tensor, steps: Any) -> Tensor:
+        return steps.apply(x)
+
+    call = cached(of_argument, tmp_path)
+    for class_ in (*classes, *classes):
+        torch.testing.assert_close(call(torch.ones(3), class_()), of_argument(torch.ones(3), class_()))
+
+
+def test_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    def by_environment(x: Tensor) -> Tensor:
+        times = int(os.environ.get("AIRGRAPH_TEST_TIMES", "2"))
+        return x * times + (1 if "AIRGRAPH_TEST_ADDS" in os.environ else 0) + len(os.getenv("AIRGRAPH_TEST_TEXT", ""))
+
+    call = cached(by_environment, tmp_path)
+    x = torch.ones(3)
+    for name, value in (("TIMES", "2"), ("TIMES", "5"), ("ADDS", ""), ("TEXT", "four"), ("TIMES", "2")):
+        torch.testing.assert_close(call(x), by_environment(x))
+        monkeypatch.setenv(f"AIRGRAPH_TEST_{name}", value)
+        torch.testing.assert_close(call(x), by_environment(x))
+    monkeypatch.undo()
+    torch.testing.assert_close(call(x), by_environment(x))
+
+
+class Named(NamedTuple):
+    value: Tensor
+
+
+class MoreNamed(Named):
+    pass
+
+
+def test_an_attribute_of_a_returned_named_tuple(tmp_path: Path) -> None:
+    def named(x: Tensor) -> MoreNamed:
+        result = MoreNamed(x * 2)
+        result.note = "kept"  # type: ignore[attr-defined]
+        return result
+
+    call = cached(named, tmp_path, strict=False)
+    for _ in range(2):
+        result = call(torch.ones(2))
+        torch.testing.assert_close(result.value, torch.full((2,), 2.0))
+        assert result.note == "kept"
