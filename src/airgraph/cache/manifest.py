@@ -1,7 +1,7 @@
 """One traced graph as a file: JSON text that says what it is, what it needs and what it took for granted.
 
-The first line signs all that follows with a key of the folder: a file that was damaged is known as such, and so is one that
-somebody else has made. Format version 3.
+The first line signs all that follows with a key of the folder, so that damaged files and those of others are known as
+such. Format version 3.
 """
 
 from __future__ import annotations
