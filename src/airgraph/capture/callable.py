@@ -293,12 +293,17 @@ class GraphedCallable:
             raise OptionError(f"{self._program.name} is to be captured for a new key, but {pool!r} was closed.")
         self._make_room(reason)
         start = time.perf_counter()
+        device_graph: DeviceGraph | None = None
         try:
             # The program has its casts already.
             with torch._C._DisableAutocast():
                 device_graph = self._runtime.record(self._program, args, pool, self._options)
         except UnsupportedGraph as obstacle:
             self._skip_key(key, obstacle)
+        if device_graph is None:
+            if self._pool is not None:
+                # In its turn: what the attempt took is free for the eager run.
+                pool.strike_off()
             return None
         elapsed_ms = (time.perf_counter() - start) * 1e3
         ledger.count("captures")
