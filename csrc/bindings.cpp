@@ -632,10 +632,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
   py::class_<Observer>(m, "Observer")
       .def(py::init<const py::list&>())
-      .def("install", &Observer::install)
-      .def("remove", &Observer::remove)
-      .def("seen", &Observer::seen)
-      .def("clear", &Observer::clear);
+      .def("__enter__", &Observer::install)
+      .def("__exit__", [](Observer& self, const py::args&) { self.remove(); })
+      .def("seen", &Observer::seen);
 
   m.def("unallocated", [](const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
                           const py::object& dtype) {

@@ -64,12 +64,6 @@ py::list Observer::seen() const {
   return made;
 }
 
-void Observer::clear() {
-  known_.clear();
-  const auto seen = std::move(seen_);
-  seen_.clear();
-}
-
 int Observer::on_event(PyObject* self, PyFrameObject* frame, int what, PyObject* argument) {
   // Removed, but still called by a thread that was on its way.
   if (PyCapsule_GetContext(self) != nullptr) {

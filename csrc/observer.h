@@ -25,8 +25,6 @@ class Observer {
 
   // (code, globals) of all that ran, in the order of their first run.
   pybind11::list seen() const;
-  // Lets go of all that was kept.
-  void clear();
 
  private:
   static int on_event(PyObject* self, PyFrameObject* frame, int what, PyObject* argument);

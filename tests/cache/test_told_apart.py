@@ -227,3 +227,52 @@ def test_an_attribute_of_a_returned_named_tuple(tmp_path: Path) -> None:
         result = call(torch.ones(2))
         torch.testing.assert_close(result.value, torch.full((2,), 2.0))
         assert result.note == "kept"
+
+
+class Counting:
+    count = 0
+
+    def apply(self, x: Tensor) -> Tensor:
+        return x + 1
+
+
+def test_a_counter_of_a_class_is_no_change(tmp_path: Path) -> None:
+    def of_argument(x: Tensor, steps: Any) -> Tensor:
+        return steps.apply(x)
+
+    call = cached(of_argument, tmp_path)
+    for count in range(4):
+        Counting.count = count
+        torch.testing.assert_close(call(torch.ones(3), Counting()), torch.full((3,), 2.0))
+    assert len(call.files) == 1
+
+
+def test_a_function_that_is_given_and_changed_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def applied(x: Tensor, function: Any) -> Tensor:
+        return function(x)
+
+    call = cached(applied, tmp_path)
+    torch.testing.assert_close(call(torch.ones(3), plus), torch.full((3,), 2.0))
+    monkeypatch.setattr(plus, "__code__", minus.__code__)
+    torch.testing.assert_close(call(torch.ones(3), plus), torch.full((3,), 0.0))
+
+
+class Environ:
+    def __init__(self) -> None:
+        self._data = {"times": 2}
+
+
+class Holder:
+    def __init__(self) -> None:
+        self.environ = Environ()
+
+
+def test_an_attribute_that_is_only_called_as_the_environment_is(tmp_path: Path) -> None:
+    def scaled(x: Tensor, holder: Any) -> Tensor:
+        return x * holder.environ._data["times"]
+
+    holder = Holder()
+    call = cached(scaled, tmp_path, dynamic=False)
+    for times in (2, 5, 2):
+        holder.environ._data["times"] = times
+        torch.testing.assert_close(call(torch.ones(3), holder), torch.full((3,), float(times)))

@@ -2,7 +2,7 @@
 
 A condition is (kind, path, expected):
 - equals: the value is this constant, of the same type; member: of an enum, by its full name and value;
-- type: the value's class has this identity; named: a function, class or module of this identity (`code_identity`);
+- type: the value's class defines this behaviour; named: a function, class or module of this identity (`code_identity`);
 - length: of a container; keys: a dict's keys, in order; elements: of a set, in its order; contains, excludes: one of
   them;
 - has, lacks: an attribute of this name; inherits: an attribute of this name, but not of the object's own;
@@ -12,6 +12,7 @@ A condition is (kind, path, expected):
 from __future__ import annotations
 
 import enum
+import os
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ import torch
 from airgraph.cache.graph_format import Unwritable, value_from, value_to
 from airgraph.cache.source_path import SourcePath, UnsupportedPath, is_made_by_dynamo, name_of_source, parse, resolve
 from airgraph.errors import CacheError
-from airgraph.program.code_identity import held_text, identity_of, is_code
+from airgraph.program.code_identity import behaviour_of, held_text, identity_of, is_code
 
 __all__ = ["CONSTANTS", "Condition", "Read", "conditions_of", "modules_of", "name_of_type"]
 
@@ -72,7 +73,7 @@ class Condition:
             case "equals":
                 return value
             case "type":
-                return identity_of(type(value))
+                return behaviour_of(type(value))
             case "named":
                 return identity_of(value)
             case "member":
@@ -154,8 +155,7 @@ def _conditions(guard: Any, read: Read) -> list[Condition]:
     # The key of a dict at a position is guarded with the dict; function modes are part of `State`.
     if guard.guard_type in _ELSEWHERE or not text or text.startswith(("list(dict.keys(", "___get_torch_function_mode")):
         return []
-    # Variables of the environment are compared by `Process`.
-    if is_made_by_dynamo(text) or ".environ._data" in text:
+    if is_made_by_dynamo(text) or _is_of_environment(text, read):
         return []
     try:
         if text.endswith(_CLASS):
@@ -171,6 +171,15 @@ def _conditions(guard: Any, read: Read) -> list[Condition]:
         if reason is not None:
             raise Unwritable(f"a guard on {text} that does not hold after tracing: {reason}")
     return made
+
+
+def _is_of_environment(text: str, read: Read) -> bool:
+    """Whether a path leads into `os.environ`, whose variables are compared by `Process`."""
+    owner, inside, _ = text.partition("._data[")
+    try:
+        return bool(inside) and read(parse(owner)) is os.environ
+    except (UnsupportedPath, LookupError, AttributeError, TypeError):
+        return False
 
 
 def _made(guard: Any, path: SourcePath, value: Any) -> list[Condition]:
@@ -228,7 +237,7 @@ def _of_value(path: SourcePath, value: Any) -> Condition:
 
 
 def _of_type(path: SourcePath, value: Any) -> Condition:
-    return Condition("type", path, identity_of(type(value)))
+    return Condition("type", path, behaviour_of(type(value)))
 
 
 def _name_of_member(value: Any) -> str | None:

@@ -245,7 +245,9 @@ class CachedFunction:
         try:
             if not writes:
                 raise CacheError(f"another process has held the lock of {store.folder} for too long")
-            path = store.write(manifest, over=self._replaceable.pop() if self._replaceable else None)
+            over = next((path for path in self._replaceable if path.parent == store.folder), None)
+            path = store.write(manifest, over=over)
+            self._replaceable = [each for each in self._replaceable if each != over]
             manifest, self._read[path] = store.read(path), store.version(path)
         except CacheError as error:
             if self._strict:

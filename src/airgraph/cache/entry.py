@@ -170,6 +170,8 @@ class Entry:
                 elif condition.kind == "type":
                     # The same of what comes with the call.
                     watch.add_class(type(read(path)))
+                elif condition.kind == "named":
+                    watch.add_code(read(path))
                 other = parse(condition.expected) if condition.kind == "same" else None
                 if other is not None and (other.is_global or other.root in fixed):
                     watch.add(other, fixed)

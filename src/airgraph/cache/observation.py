@@ -8,7 +8,7 @@ from __future__ import annotations
 import dis
 import os
 from collections.abc import Mapping
-from types import CodeType, FrameType, TracebackType
+from types import CodeType, FrameType
 from typing import Any
 
 from airgraph.cache.graph_format import Unwritable
@@ -29,50 +29,59 @@ _AROUND_ENVIRONMENT = ("os", "_collections_abc", "collections.abc")
 
 
 class Observation:
-    """A context: within, all code that is used by this thread is noted.
+    """Notes all code that is used by this thread within `with observation.observer:`.
 
     environment: the variables that were looked up, None where there was none. obstacle: what cannot be compared at
     another start. depends_on_hashes: whether the order of a set of texts may have decided something.
     """
 
     def __init__(self) -> None:
-        self.environment: dict[str, str | None] = {}
-        self.obstacle: CacheError | None = None
-        self._inlined: dict[int, UsedCode] = {}
-        self._observer: Any = None
-        self._ran: list[UsedCode] = []
-
-    def __enter__(self) -> Observation:
         from torch._dynamo.symbolic_convert import InliningInstructionTranslator
         from torch._dynamo.variables import functions
 
-        noted: list[tuple[CodeType, Any]] = [
-            (InliningInstructionTranslator.__init__.__code__, self._on_inlined),
-            (functions.invoke_and_store_as_constant.__code__, self._on_constant),
-            (_LOOK_UP, self._on_lookup),
-        ]
-        self._observer = engine().Observer(noted)
-        self._observer.install()
-        return self
+        self._notes = notes = _Notes()
+        # The garbage collector does not know it, so what it calls must not lead back to it. Its block is native: no
+        # exception of a signal handler leaves it installed.
+        self.observer: Any = engine().Observer(
+            [
+                (InliningInstructionTranslator.__init__.__code__, notes.on_inlined),
+                (functions.invoke_and_store_as_constant.__code__, notes.on_constant),
+                (_LOOK_UP, notes.on_lookup),
+            ]
+        )
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        # It is unknown to the garbage collector, and leads back here.
-        observer, self._observer = self._observer, None
-        observer.remove()
-        seen = [UsedCode(code, namespace, inlined=False) for code, namespace in observer.seen()]
-        self._ran = [each for each in seen if not _is_made_by_dynamo(each.code)]
+    @property
+    def environment(self) -> Mapping[str, str | None]:
+        return self._notes.environment
 
-    def used(self) -> list[UsedCode]:
-        return [*self._inlined.values(), *self._ran]
+    @property
+    def obstacle(self) -> CacheError | None:
+        return self._notes.obstacle
 
     @property
     def depends_on_hashes(self) -> bool:
-        return any(not each.is_foreign and _iterates_set(each.code) for each in self._inlined.values())
+        return any(not each.is_foreign and _iterates_set(each.code) for each in self._notes.inlined.values())
 
-    def inlined(self, code: CodeType, namespace: Mapping[str, Any]) -> None:
-        self._inlined[id(code)] = UsedCode(code, namespace, inlined=True)
+    def used(self) -> list[UsedCode]:
+        ran = [UsedCode(code, namespace, inlined=False) for code, namespace in self.observer.seen()]
+        return [*self._notes.inlined.values(), *(each for each in ran if not _is_made_by_dynamo(each.code))]
 
-    def _on_inlined(self, frame: FrameType) -> None:
+    def add_inlined(self, code: CodeType, namespace: Mapping[str, Any]) -> None:
+        self._notes.add_inlined(code, namespace)
+
+
+class _Notes:
+    """What the observed code objects were called with."""
+
+    def __init__(self) -> None:
+        self.environment: dict[str, str | None] = {}
+        self.obstacle: CacheError | None = None
+        self.inlined: dict[int, UsedCode] = {}
+
+    def add_inlined(self, code: CodeType, namespace: Mapping[str, Any]) -> None:
+        self.inlined[id(code)] = UsedCode(code, namespace, inlined=True)
+
+    def on_inlined(self, frame: FrameType) -> None:
         held = frame.f_locals
         code: CodeType = held["code"]
         if code is _LOOK_UP:
@@ -85,13 +94,13 @@ class Observation:
                 self._note(key)
         elif code in _WHOLE:
             self._refuse("it looks at the environment as a whole, or changes it")
-        self.inlined(code, held["funcvar"].get_globals())
+        self.add_inlined(code, held["funcvar"].get_globals())
 
-    def _on_constant(self, frame: FrameType) -> None:
+    def on_constant(self, frame: FrameType) -> None:
         name = frame.f_locals.get("name", "a function")
         self._refuse(f"{name} is marked by assume_constant_result, and its result may be another one at each start")
 
-    def _on_lookup(self, frame: FrameType) -> None:
+    def on_lookup(self, frame: FrameType) -> None:
         caller = frame.f_back
         while caller is not None and caller.f_globals.get("__name__") in _AROUND_ENVIRONMENT:
             caller = caller.f_back

@@ -79,7 +79,7 @@ def trace(
     read = Roots.of(function).at(tuple(arguments.arguments.values()))
     collector = _Collector(options, decompositions, read)
     observed = Observation()
-    observed.inlined(inner.__code__, inner.__globals__)
+    observed.add_inlined(inner.__code__, inner.__globals__)
     compiled = torch.compile(
         _fresh(function),
         backend=collector,
@@ -93,7 +93,7 @@ def trace(
         # One function at a time, as Dynamo does it.
         with _one_at_a_time, torch.no_grad(), settings, at_once():
             try:
-                with observed:
+                with observed.observer:
                     result = compiled(*arguments.args, **arguments.kwargs)
             except Exception as error:
                 # Dynamo raises anything, ours and the function's own included, wrapped or not.

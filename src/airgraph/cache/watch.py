@@ -12,7 +12,7 @@ import torch
 
 from airgraph.cache.conditions import Condition
 from airgraph.cache.source_path import Attribute, Item, Size, SourcePath, Step, TypeOf, global_root
-from airgraph.program.code_identity import goes_by_version, identity_of, is_versioned_class
+from airgraph.program.code_identity import behaviour_of, goes_by_version, is_versioned_class
 from airgraph.runtime.cpu.engine import engine
 
 __all__ = ["Watch"]
@@ -107,14 +107,14 @@ class Watch:
             self._types[id(value)] = (value, type(value))
             self.add_class(type(value))
         elif condition.kind == "named":
-            self._add_code(value)
+            self.add_code(value)
 
     def add_class(self, class_: type) -> None:
-        """Watches all that a class and its bases define."""
+        """Watches all that a class and its bases do; their data is watched where it was read."""
         if id(class_) in self._whole_classes or is_versioned_class(class_):
             return
-        identity = identity_of(class_)
-        self._whole_classes[id(class_)] = (class_, lambda: identity_of(class_) == identity)
+        behaviour = behaviour_of(class_)
+        self._whole_classes[id(class_)] = (class_, lambda: behaviour_of(class_) == behaviour)
         for each in class_.__mro__:
             if not is_versioned_class(each):
                 for member in vars(each).values():
@@ -130,7 +130,8 @@ class Watch:
             else:
                 self._absent[id(held), key] = (held, key)
 
-    def _add_code(self, value: Any) -> None:
+    def add_code(self, value: Any) -> None:
+        """Watches what a function or a class does."""
         if isinstance(value, type):
             self.add_class(value)
         elif isinstance(value, types.MethodType):

@@ -18,6 +18,7 @@ import torch
 __all__ = [
     "CODE",
     "at_once",
+    "behaviour_of",
     "digest_of_code",
     "goes_by_version",
     "held_text",
@@ -89,6 +90,11 @@ def identity_of(value: Any) -> str:
     return _Description().code(value)
 
 
+def behaviour_of(class_: type) -> str:
+    """The identity of a class without its data, such as a counter; enums' members are no data."""
+    return _Description(with_data=False).code(class_)
+
+
 def held_text(value: Any) -> str:
     """Constants, containers and code as text that is the same in all processes; of others the class."""
     return _Description().value(value)
@@ -129,7 +135,8 @@ def _name(value: Any) -> str:
 class _Description:
     """Puts values into words. What leads back to itself is only named there."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, with_data: bool = True) -> None:
+        self._with_data = with_data
         self._entered: set[int] = set()
         self._within_class = False
 
@@ -185,22 +192,22 @@ class _Description:
         if self._within_class or is_versioned_class(class_):
             return name
         known = getattr(_local, "classes", None)
-        if known is not None and class_ in known:
-            return str(known[class_])
+        if known is not None and (class_, self._with_data) in known:
+            return str(known[class_, self._with_data])
         self._within_class = True
         parts = [part for each in class_.__mro__ for part in self._defined(each)]
         self._within_class = False
         made = f"{name} {_digest(parts)}"
         # Within a function, what leads back to that one was only named.
         if known is not None and not self._entered:
-            known[class_] = made
+            known[class_, self._with_data] = made
         return made
 
     def _defined(self, class_: type) -> Iterator[str]:
         yield _name(class_)
         if not is_versioned_class(class_):
             for name, value in sorted(vars(class_).items()):
-                if name not in _UNTOLD:
+                if name not in _UNTOLD and (self._with_data or not _is_data(value)):
                     yield f"{name}={self.value(value)}"
 
     @contextmanager
@@ -210,6 +217,10 @@ class _Description:
             yield
         finally:
             self._entered.discard(id(value))
+
+
+def _is_data(value: Any) -> bool:
+    return isinstance(value, (*_CONSTANTS, tuple, list, set, frozenset, Mapping)) and not isinstance(value, enum.Enum)
 
 
 def _own(value: Any, name: str) -> Any:

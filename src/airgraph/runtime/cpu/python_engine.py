@@ -465,18 +465,15 @@ class Observer:
         self._seen: dict[int, tuple[CodeType, dict[str, Any]]] = {}
         self._before: Any = None
 
-    def install(self) -> None:
+    def __enter__(self) -> None:
         self._before = sys.getprofile()
         sys.setprofile(self._on_event)
 
-    def remove(self) -> None:
+    def __exit__(self, *raised: object) -> None:
         sys.setprofile(self._before)
 
     def seen(self) -> list[tuple[CodeType, dict[str, Any]]]:
         return list(self._seen.values())
-
-    def clear(self) -> None:
-        self._seen.clear()
 
     def _on_event(self, frame: FrameType, what: str, argument: Any) -> None:
         if what == "call":
