@@ -1,5 +1,6 @@
 #include "call_reader.h"
 
+#include <ATen/ScalarOps.h>
 #include <c10/util/SmallVector.h>
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -12,10 +13,10 @@ namespace {
 
 namespace py = pybind11;
 
-constexpr std::array<const char*, 21> kNames = {
+constexpr std::array<const char*, 22> kNames = {
     "attribute", "item",   "type", "is",    "same",     "apart", "among",  "of_class", "equals", "length",
     "has",       "lacks", "inherits", "holds", "tensor", "kept",  "number", "size",     "stride", "offset",
-    "object"};
+    "float", "object"};
 
 // What a missing value raises; the call is not served then.
 bool is_missing() {
@@ -120,6 +121,7 @@ CallReader::CallReader(size_t parameters, const py::list& instructions, py::list
         break;
       case Kind::number:
       case Kind::offset:
+      case Kind::real:
         made.slot = slot(1);
         made.place = place(2);
         break;
@@ -271,6 +273,11 @@ std::optional<bool> CallReader::run(const Instruction& each, Slots& slots, PyObj
       return put(Py_NewRef(value));
     case Kind::number:
       return PyLong_CheckExact(value) ? put(Py_NewRef(value)) : std::optional<bool>(false);
+    case Kind::real:
+      if (!PyFloat_CheckExact(value)) {
+        return false;
+      }
+      return put(THPVariable_Wrap(at::detail::scalar_tensor_static(PyFloat_AS_DOUBLE(value), at::kDouble, at::kCPU)));
     case Kind::size:
     case Kind::stride:
     case Kind::offset: {

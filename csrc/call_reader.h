@@ -49,6 +49,7 @@ class CallReader {
     size,       // (slot, dim, place): of a tensor, for this place
     stride,     // (slot, dim, place)
     offset,     // (slot, place): in its storage
+    real,       // "float" (slot, place): a float, for this place as a tensor
     object,     // (object): a new slot
   };
   struct Traits {

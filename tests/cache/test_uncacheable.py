@@ -20,10 +20,10 @@ from airgraph.errors import CacheError
 
 def test_a_function_has_so_many_graphs(tmp_path: Path) -> None:
     def scale(x: Tensor, factor: float) -> Tensor:
-        return x * factor
+        return x.clamp(max=factor)
 
     call = cached(scale, tmp_path)
-    x = torch.ones(2)
+    x = torch.full((2,), 100.0)
     for factor in range(8):
         call(x, float(factor))
     with pytest.raises(
@@ -196,8 +196,7 @@ def test_a_flag_that_was_set_already_is_set_again(tmp_path: Path) -> None:
     x = torch.ones(2)
     call(x)
     model.ready = False
-    with pytest.warns(UserWarning, match=r"the function changes L\['self'\].ready"):
-        call(x)
+    call(x)
     assert model.ready is True
 
 
@@ -254,9 +253,9 @@ def test_a_method_that_takes_its_object_among_its_arguments(tmp_path: Path) -> N
         def step(*args: Any) -> Tensor:
             return args[1] * 2
 
-    call = cached(Odd().step, tmp_path, strict=False)
-    with pytest.warns(UserWarning, match=r"takes its object among \*args"):
-        assert call(torch.ones(1), torch.zeros(1)).item() == 2.0
+    call = cached(Odd().step, tmp_path)
+    assert call(torch.ones(1), torch.zeros(1)).item() == 2.0
+    assert call(torch.full((1,), 2.0), torch.zeros(1)).item() == 4.0 and len(call.files) == 1
 
 
 def test_code_that_was_edited_after_it_was_imported_is_not_cached(

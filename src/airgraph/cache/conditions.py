@@ -25,7 +25,7 @@ from airgraph.cache.source_path import SourcePath, UnsupportedPath, is_made_by_d
 from airgraph.errors import CacheError
 from airgraph.program.code_identity import behaviour_of, held_text, identity_of, is_code
 
-__all__ = ["CONSTANTS", "Condition", "Read", "conditions_of", "modules_of", "name_of_type"]
+__all__ = ["CONSTANTS", "Condition", "Read", "conditions_of", "modules_of", "name_of_type", "of_type"]
 
 # Reads a path; raises LookupError, AttributeError or TypeError where nothing is.
 Read = Callable[[SourcePath], Any]
@@ -160,7 +160,7 @@ def _conditions(guard: Any, read: Read) -> list[Condition]:
     try:
         if text.endswith(_CLASS):
             path = resolve(text.removesuffix(_CLASS), read)
-            made = [_of_type(path, read(path))]
+            made = [of_type(path, read(path))]
         else:
             path = resolve(text, read)
             made = _made(guard, path, read(path))
@@ -186,12 +186,14 @@ def _made(guard: Any, path: SourcePath, value: Any) -> list[Condition]:
     kind = guard.guard_type
     details = getattr(guard.orig_guard.create_fn, "keywords", {})
     if kind in _OF_VALUES:
+        if isinstance(value, torch.amp.autocast_mode.autocast):
+            return _of_autocast(path, value)
         made = _of_value(path, value)
-        return [_of_type(path, value), made] if made.kind == "elements" else [made]
+        return [of_type(path, value), made] if made.kind == "elements" else [made]
     if kind in _OF_LENGTHS:
         # Those of modules are looked at for being empty only.
         is_hooks = kind == "EMPTY_NN_MODULE_HOOKS_DICT"
-        return [*([] if is_hooks else [_of_type(path, value)]), Condition("length", path, len(value))]
+        return [*([] if is_hooks else [of_type(path, value)]), Condition("length", path, len(value))]
     if kind in _OF_KEYS and isinstance(value, Mapping):
         return _of_keys(path, value, details.get("key"), kind)
     if kind in _OF_CODE and is_code(value):
@@ -199,9 +201,9 @@ def _made(guard: Any, path: SourcePath, value: Any) -> list[Condition]:
     if kind == "TYPE_MATCH" and isinstance(value, torch.nn.Module):
         # Dynamo takes it that a class's forward stays what it is.
         forward = parse(f"type({path.text}).forward")
-        return [_of_type(path, value), Condition("named", forward, identity_of(type(value).forward))]
+        return [of_type(path, value), Condition("named", forward, identity_of(type(value).forward))]
     if kind == "TYPE_MATCH":
-        return [_of_type(path, value)]
+        return [of_type(path, value)]
     if kind == "HASATTR":
         name = details["attr"]
         return [Condition("has" if _has(value, name) else "lacks", path, name)]
@@ -218,7 +220,7 @@ def _made(guard: Any, path: SourcePath, value: Any) -> list[Condition]:
 def _of_keys(path: SourcePath, value: Mapping[Any, Any], key: Any, kind: str) -> list[Condition]:
     """Which keys a mapping has and lacks follows from all its keys, where they can be written."""
     if all(type(each) in (str, int) for each in value):
-        return [_of_type(path, value), Condition("keys", path, list(value))]
+        return [of_type(path, value), Condition("keys", path, list(value))]
     if kind in ("DICT_CONTAINS", "DICT_NOT_CONTAINS") and type(key) in CONSTANTS:
         return [Condition("contains" if kind == "DICT_CONTAINS" else "excludes", path, key)]
     raise Unwritable(f"{path.text} has keys that are neither text nor integers")
@@ -236,7 +238,15 @@ def _of_value(path: SourcePath, value: Any) -> Condition:
     raise Unwritable(f"{path.text} is an object of type {name_of_type(type(value))} that was compared by identity")
 
 
-def _of_type(path: SourcePath, value: Any) -> Condition:
+def _of_autocast(path: SourcePath, value: torch.amp.autocast_mode.autocast) -> list[Condition]:
+    """Of one that decorates what is traced."""
+    settings = ("device", "fast_dtype", "_enabled", "_cache_enabled")
+    made = [_of_value(parse(f"{path.text}.{name}"), getattr(value, name)) for name in settings]
+    return [of_type(path, value), *made]
+
+
+def of_type(path: SourcePath, value: Any) -> Condition:
+    """That the value at a path is of a class that does what this one does."""
     return Condition("type", path, behaviour_of(type(value)))
 
 

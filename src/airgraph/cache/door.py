@@ -69,6 +69,11 @@ class CachedFunction:
         function = without_grad_mode(function)
         self.__wrapped__ = function
         self._name = full_name(function)
+        # Where the object of a method is among *args, as in a decorator's wrapper, it is an argument like others.
+        inner = getattr(function, "__func__", function)
+        takes_owner = inner is not function and inner.__code__.co_argcount == 0
+        self._before: tuple[Any, ...] = (getattr(function, "__self__", None),) if takes_owner else ()
+        self._function = function = inner if takes_owner else function
         self._signature = inspect.signature(function, follow_wrapped=False)
         kinds = {parameter.kind for parameter in self._signature.parameters.values()}
         self._roots = Roots.of(function)
@@ -136,6 +141,7 @@ class CachedFunction:
 
     def _arranged(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """The values of all parameters in order. Raises TypeError as calling the function would."""
+        args = (*self._before, *args)
         form = (len(args), *kwargs)
         rest = self._forms.get(form)
         if rest is None:
@@ -233,7 +239,7 @@ class CachedFunction:
             log.info("%s does not serve a call: %s", entry.path, entry.why_not(values))
         start = time.perf_counter()
         manifest = trace(
-            self.__wrapped__,
+            self._function,
             self._bound(values),
             self._options,
             # As Dynamo does by default: what has varied once is expected to vary.
@@ -241,6 +247,7 @@ class CachedFunction:
             decompositions=self._decompositions,
             fingerprint=store.fingerprint,
             versions=versions(),
+            varied={name for entry in served for name in entry.floats_that_vary(values)},
         )
         try:
             if not writes:
@@ -284,7 +291,7 @@ class CachedFunction:
         overlap = _overlap(values)
         if overlap is not None:
             return self._as_it_is(overlap, values)
-        uncached = self._uncached or self._compile_uncached(self.__wrapped__)
+        uncached = self._uncached or self._compile_uncached(self._function)
         result = self._call(uncached, values)
         self._uncached = uncached
         self._give_up(error)
@@ -303,12 +310,12 @@ class CachedFunction:
             )
         ledger.count("eager_calls")
         with torch.no_grad():
-            return self._call(self.__wrapped__, values)
+            return self._call(self._function, values)
 
     def _give_up(self, error: CacheError) -> None:
         """Calls that no cached graph serves are compiled as without a cache."""
         if self._uncached is None:
-            self._uncached = self._compile_uncached(self.__wrapped__)
+            self._uncached = self._compile_uncached(self._function)
         reason = str(error)
         if reason not in self._failures:
             warnings.warn(

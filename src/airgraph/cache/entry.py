@@ -78,7 +78,10 @@ class Entry:
         self._graphed = GraphedCallable(self._program, runtime_for(self._device_type), options)
         self._settled = Settled()
         self._binding: _Binding | None = None
-        self._looked_at_before: set[Any] = set()
+        # What decides about a call beside what a capture compares: sizes that vary, and what is only looked at.
+        varying = [i for i, each in enumerate(manifest.inputs) if each.varies]
+        self._deciding = [*varying, *range(len(manifest.inputs), len(every))]
+        self._admitted_before: set[Any] = set()
 
     def call(self, values: Sequence[Any]) -> Any:
         """The function's result for these values of its parameters, or MISS: then nothing was executed.
@@ -115,18 +118,25 @@ class Entry:
         args = binding.read(tuple(values))
         return "an argument is of another kind, or given twice" if args is None else self._why_not_admitted(args)
 
+    def floats_that_vary(self, values: Sequence[Any]) -> set[str]:
+        """The paths of floats that are constants here, and others in a call with these values."""
+        read = self._roots.at(values)
+        floats = [each for each in self.manifest.conditions if each.kind == "equals" and type(each.expected) is float]
+        return {each.path.text for each in floats if each.broken(read) is not None}
+
     def _may_look_at(self, args: list[Any]) -> bool:
         """Check tensors and numbers that are no inputs of the graph, and remove them from its arguments."""
-        count = len(self.manifest.inputs)
-        forms = [_form(arg) for arg in args[count:] if type(arg) is not int]
-        key = (*forms, *(arg for arg in args if type(arg) is int))
-        if key not in self._looked_at_before:
-            if self._why_not_admitted(args) is not None:
+        deciding = [args[index] for index in self._deciding]
+        key = tuple([arg if type(arg) is int else _form(arg) for arg in deciding])
+        if key not in self._admitted_before:
+            every = (*self.manifest.inputs, *self.manifest.looked_at)
+            inputs = [every[index] for index in self._deciding]
+            if why_not_admitted(inputs, self.manifest.shape_conditions, deciding) is not None:
                 return False
-            if len(self._looked_at_before) >= _MOST_REMEMBERED:
-                self._looked_at_before.clear()
-            self._looked_at_before.add(key)
-        del args[count:]
+            if len(self._admitted_before) >= _MOST_REMEMBERED:
+                self._admitted_before.clear()
+            self._admitted_before.add(key)
+        del args[len(self.manifest.inputs) :]
         return True
 
     def _why_not_admitted(self, args: Sequence[Any]) -> str | None:
@@ -175,7 +185,8 @@ class Entry:
                 other = parse(condition.expected) if condition.kind == "same" else None
                 if other is not None and (other.is_global or other.root in fixed):
                     watch.add(other, fixed)
-            taken = [_taken(watch, each, fixed) for each in (*self.manifest.inputs, *self.manifest.looked_at)]
+            every = (*self.manifest.inputs, *self.manifest.looked_at)
+            taken = [_taken(watch, each, fixed, self._roots.cells) for each in every]
             binding = _Binding(
                 _or_broken(watch.compile(), anew, fixed, self._roots.function_globals),
                 build_reader(self.manifest, self._roots.parameters, read, taken),
@@ -188,14 +199,21 @@ class Entry:
         return binding
 
 
-def _taken(watch: Watch, each: CachedInput, fixed: dict[str, Any]) -> Any:
-    """The tensor or number of an input that does not come with the call; of a size its tensor. Raises TypeError."""
+def _taken(watch: Watch, each: CachedInput, fixed: Mapping[str, Any], cells: Mapping[str, Any]) -> Any:
+    """The tensor or number of an input that does not come with the call; of a size its tensor, of a float its owner.
+
+    Raises TypeError.
+    """
     if each.path.root not in fixed:
         return None
-    is_size = bool(each.path.steps) and isinstance(each.path.steps[-1], Size)
+    if each.is_float and not each.path.steps:
+        return cells[each.path.root]
+    is_size = each.is_float or (bool(each.path.steps) and isinstance(each.path.steps[-1], Size))
     value = watch.add(replace(each.path, steps=each.path.steps[:-1]) if is_size else each.path, fixed)
     if watch.is_blind:
         raise TypeError(f"{each.path.text} is another object at each look")
+    if each.is_float:
+        return value
     if type(value) not in (_PLAIN if each.is_tensor or is_size else (int,)):
         raise TypeError(f"{each.path.text} is of type {type(value).__name__}")
     return value

@@ -127,7 +127,7 @@ def value_to(value: Any) -> Any:
     if isinstance(value, tuple):
         return {"tuple": [value_to(item) for item in value]}
     if isinstance(value, complex):
-        return {"complex": [value.real, value.imag]}
+        return {"complex": [value_to(value.real), value_to(value.imag)]}
     if isinstance(value, torch.device):
         return {"device": str(value)}
     for kind, type_ in _NAMED_VALUES.items():
@@ -152,7 +152,7 @@ def value_from(data: Any, nodes: Mapping[str, Node]) -> Any:
     if kind == "float" and content in ("inf", "-inf", "nan"):
         return float(content)
     if kind == "complex" and isinstance(content, list) and len(content) == 2:
-        return complex(*content)
+        return complex(*(value_from(part, {}) for part in content))
     if kind == "device" and isinstance(content, str):
         try:
             return torch.device(content)

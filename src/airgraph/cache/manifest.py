@@ -1,7 +1,7 @@
 """One traced graph as a file: JSON text that says what it is, what it needs and what it took for granted.
 
 The first line signs all that follows with a key of the folder, so that damaged files and those of others are known as
-such. Format version 3.
+such. Format version 4.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from airgraph.cache.state import State
 from airgraph.errors import CacheError
 from airgraph.program.inputs import InputPlan, InputRole
 
-__all__ = ["FORMAT", "CachedInput", "Manifest", "Traits", "lazy_of"]
+__all__ = ["FORMAT", "CachedInput", "Manifest", "Traits", "Write", "lazy_of"]
 
-FORMAT = 3
+FORMAT = 4
 _MAGIC = "airgraph cache"
 
 
@@ -60,7 +60,8 @@ class CachedInput:
     """An argument of the graph: its plan, where it lies, and its form.
 
     Of a tensor dtype, device, shape, strides and offset in its storage, as numbers or expressions over symbols; what is
-    lazily done to it: "", "conj", "neg" or "conj neg"; and its traits. Of a number its symbol.
+    lazily done to it: "", "conj", "neg" or "conj neg"; and its traits. Of an integer its symbol. is_float: a Python
+    float, which the graph takes as a tensor without dimensions.
     """
 
     plan: InputPlan
@@ -73,15 +74,28 @@ class CachedInput:
     lazy: str = ""
     symbol: int | str | None = None
     traits: Traits | None = None
+    is_float: bool = False
+
+    @classmethod
+    def of_float(cls, plan: InputPlan, path: SourcePath) -> CachedInput:
+        return cls(plan, path, torch.float64, torch.device("cpu"), is_float=True)
 
     @property
     def is_tensor(self) -> bool:
+        """For the graph."""
         return self.dtype is not None
+
+    @property
+    def varies(self) -> bool:
+        """Whether it may be of several sizes."""
+        return any(isinstance(size, str) for size in (*self.shape, *self.stride, self.offset, self.symbol))
 
     def to_data(self) -> dict[str, Any]:
         held: dict[str, Any] = {"path": self.path.text, "name": self.plan.source, "role": self.plan.role.value}
         if self.plan.parameter:
             held["parameter"] = True
+        if self.is_float:
+            return {**held, "float": True}
         if not self.is_tensor:
             return {**held, "symbol": self.symbol}
         form = {"dtype": value_to(self.dtype)["dtype"], "device": str(self.device)}
@@ -93,12 +107,33 @@ class CachedInput:
     def from_data(cls, index: int, data: Mapping[str, Any]) -> CachedInput:
         plan = InputPlan(index, InputRole(data["role"]), str(data["name"]), bool(data.get("parameter")))
         path = parse(data["path"])
+        if data.get("float") is True:
+            return cls.of_float(plan, path)
         if "dtype" not in data:
             return cls(plan, path, symbol=_size(data["symbol"]))
         dtype, device = value_from({"dtype": data["dtype"]}, {}), value_from({"device": data["device"]}, {})
         shape, stride = tuple(map(_size, data["shape"])), tuple(map(_size, data["stride"]))
         traits = Traits.from_data(data["traits"])
         return cls(plan, path, dtype, device, shape, stride, _size(data["offset"]), str(data["lazy"]), None, traits)
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """`owner.attribute = value`, done after the graph. structure: of the value, see `structure`."""
+
+    owner: SourcePath
+    attribute: str
+    structure: Any
+
+    def to_data(self) -> list[Any]:
+        return [self.owner.text, self.attribute, self.structure]
+
+    @classmethod
+    def from_data(cls, data: Any) -> Write:
+        owner, attribute, structure = parse(data[0]), data[1], data[2]
+        if owner.is_global or not str.isidentifier(attribute) or attribute.startswith("__"):
+            raise CacheError(f"no call writes {owner.text}.{attribute}")
+        return cls(owner, attribute, structure)
 
 
 def lazy_of(tensor: torch.Tensor) -> str:
@@ -118,8 +153,8 @@ class Manifest:
     process: see there.
 
     looked_at: tensors and numbers that are no inputs of the graph, but decided what it is. graph, structure: plain
-    data, see `graph_format` and `structure`. shape_conditions: see `shape_condition`. input_views: for each output that
-    is a view of an input: that input's index.
+    data, see `graph_format` and `structure`. writes: in their order. shape_conditions: see `shape_condition`.
+    input_views: for each output that is a view of an input: that input's index.
     """
 
     function: str
@@ -136,6 +171,7 @@ class Manifest:
     input_views: Mapping[int, int]
     graph: Mapping[str, Any]
     structure: Any
+    writes: tuple[Write, ...] = ()
 
     def to_text(self, key: bytes = b"") -> str:
         """The file's content, signed with a key. The same manifest gives the same text."""
@@ -155,6 +191,7 @@ class Manifest:
                 "shape_conditions": list(self.shape_conditions),
                 "input_views": {str(index): base for index, base in self.input_views.items()},
                 "structure": self.structure,
+                "writes": [each.to_data() for each in self.writes],
                 "graph": self.graph,
             },
             allow_nan=False,
@@ -191,6 +228,7 @@ class Manifest:
                 input_views={int(index): int(base) for index, base in data["input_views"].items()},
                 graph=data["graph"],
                 structure=data["structure"],
+                writes=tuple(Write.from_data(each) for each in data["writes"]),
             )
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise CacheError(f"a part is missing or malformed: {type(error).__name__}: {error}") from error

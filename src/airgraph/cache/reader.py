@@ -34,7 +34,7 @@ def build_reader(
 
     After the arguments come the tensors and numbers that were only looked at. parameters: names in order. read: for the
     classes and functions of conditions, and for what does not come with the call. taken: of inputs that do not come
-    with the call the tensor or number, of a size its tensor.
+    with the call the tensor or number, of a size its tensor, of a float the object that holds it.
     """
     made = _Instructions(parameters)
     every = (*manifest.inputs, *manifest.looked_at)
@@ -47,13 +47,18 @@ def build_reader(
     for index, (each, value) in enumerate(zip(every, taken, strict=True)):
         if made.comes_with_the_call(each.path):
             made.take(index, each)
+        elif each.is_float:
+            # Of an object that stays where it is, or of a variable that is closed over.
+            step = each.path.steps[-1] if each.path.steps else Attribute("cell_contents")
+            made.add("float", made.keep_step(value, step), index)
+            arguments[index] = None
         elif each.path.steps and isinstance(each.path.steps[-1], Size):
             # Of a tensor that stays where it is, but may be resized.
             made.add_size(made.keep(value), each.path.steps[-1], index)
             arguments[index] = None
         elif each.is_tensor:
             made.add("kept", index, *_traits(each))
-    tensors = [each for each in every if each.is_tensor and made.comes_with_the_call(each.path)]
+    tensors = [each for each in every if each.is_tensor and not each.is_float and made.comes_with_the_call(each.path)]
     made.require_distinct(tensors, tuple(value for value in taken if isinstance(value, torch.Tensor)))
     read_call: Callable[[tuple[Any, ...]], list[Any] | None] = (
         engine().CallReader(len(parameters), made.instructions, arguments).read
@@ -102,6 +107,11 @@ class _Instructions:
         self.add("object", value)
         return self._new()
 
+    def keep_step(self, owner: Any, step: Step) -> int:
+        """The slot of what an object at hand holds."""
+        self._add_step(self.keep(owner), step)
+        return self._new()
+
     def _new(self) -> int:
         self._count += 1
         return self._count - 1
@@ -128,6 +138,8 @@ class _Instructions:
         last = each.path.steps[-1] if each.path.steps else None
         if isinstance(last, Size):
             self.add_size(self.at(replace(each.path, steps=each.path.steps[:-1])), last, index)
+        elif each.is_float:
+            self.add("float", self.at(each.path), index)
         elif each.is_tensor:
             self.add("tensor", self.at(each.path), index, *_traits(each))
         else:

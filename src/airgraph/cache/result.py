@@ -1,4 +1,5 @@
-"""Makes a function that puts together what a cached function returns, from the outputs of its graph.
+"""Makes a function that puts together what a cached function returns, from the outputs of its graph, and writes the
+attributes that it writes.
 
 The function is built as a syntax tree from parsed paths: names, constant keys and calls of known classes. No text of a
 cache file is ever compiled.
@@ -8,11 +9,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import CodeType, FunctionType
 from typing import Any
 
 from airgraph.cache.manifest import Manifest
-from airgraph.cache.source_path import Attribute, Item, SourcePath, Step, TypeOf, parse
+from airgraph.cache.shape_condition import evaluate, symbols
+from airgraph.cache.source_path import Attribute, Item, Size, SourcePath, Step, TypeOf, parse
 from airgraph.cache.structure import build_expression
 from airgraph.errors import CacheError
 
@@ -22,7 +25,8 @@ _OUTPUTS = "outputs"
 
 
 def build_result(manifest: Manifest, parameters: Sequence[str], fixed: Mapping[str, Any]) -> Callable[..., Any]:
-    """A function of the graph's outputs and the call's parameters that returns what the cached function returns.
+    """A function of the graph's outputs and the call's parameters that does and returns what the cached function does
+    and returns.
 
     fixed: the values of roots that do not come with a call. Raises CacheError for a structure that cannot be built.
     """
@@ -34,17 +38,41 @@ def build_result(manifest: Manifest, parameters: Sequence[str], fixed: Mapping[s
             raise CacheError(f"the graph has no output {index}")
         return ast.Subscript(_name(_OUTPUTS), ast.Constant(index), ast.Load())
 
-    def argument(text: str) -> ast.expr:
-        path = parse(text)
+    def at(path: SourcePath) -> ast.expr:
         if tree.comes_with_the_call(path):
             return tree.at(path)
         if path.is_global or path.root not in fixed:
-            raise CacheError(f"the result holds {text}, which is no argument")
+            raise CacheError(f"the result holds {path.text}, which is no argument")
         # Looked up at every call, so that it is what the object holds then.
         return tree.chain(tree.keep(fixed[path.root]), path)
 
-    result = build_expression(manifest.structure, output, argument, tree.keep)
-    return tree.compiled([_OUTPUTS, *parameters], [*tree.body, ast.Return(result)])
+    def number(text: str) -> ast.expr:
+        names = sorted(symbols(text))
+        sizes = ast.Dict([ast.Constant(name) for name in names], [at(_place_of(name, manifest)) for name in names])
+        return sizes.values[0] if names == [text] else _call(tree.keep(evaluate), ast.Constant(text), sizes)
+
+    def value(structure: Any) -> ast.expr:
+        return build_expression(structure, output, number, lambda text: at(parse(text)), tree.keep)
+
+    # All is read before anything is written.
+    result = tree.variable(value(manifest.structure))
+    writes = [(at(each.owner), each.attribute, value(each.structure)) for each in manifest.writes]
+    targets = [ast.Attribute(tree.variable(owner), name, ast.Store()) for owner, name, _ in writes]
+    values = [tree.variable(written) for _, _, written in writes]
+    written = [ast.Assign([target], each) for target, each in zip(targets, values, strict=True)]
+    return tree.compiled([_OUTPUTS, *parameters], [*tree.body, *written, ast.Return(result)])
+
+
+def _place_of(symbol: str, manifest: Manifest) -> SourcePath:
+    """Where a call has the value of a symbol."""
+    for each in (*manifest.inputs, *manifest.looked_at):
+        if each.symbol == symbol:
+            return each.path
+        for what, sizes in (("size", each.shape), ("stride", each.stride)):
+            if symbol in sizes:
+                step = Size(what, sizes.index(symbol))
+                return replace(each.path, steps=(*each.path.steps, step))
+    raise CacheError(f"no argument has the size {symbol}")
 
 
 class _Tree:
@@ -53,8 +81,9 @@ class _Tree:
     def __init__(self, parameters: Sequence[str]) -> None:
         self.parameters = list(parameters)
         self.body: list[ast.stmt] = []
+        self._made = 0
         self.constants: dict[str, Any] = {}
-        self._variables: dict[tuple[str, tuple[Any, ...]], str] = {}
+        self._variables: dict[tuple[str, tuple[Any, ...]], ast.expr] = {}
 
     def keep(self, value: Any) -> ast.expr:
         """Refers to an object at hand."""
@@ -70,11 +99,18 @@ class _Tree:
         for length in range(1, len(path.steps) + 1):
             key = (path.root, path.steps[:length])
             if key not in self._variables:
-                name = f"value_{len(self._variables)}"
-                self.body.append(ast.Assign([ast.Name(name, ast.Store())], _step(current, path.steps[length - 1])))
-                self._variables[key] = name
-            current = _name(self._variables[key])
+                self._variables[key] = self.variable(_step(current, path.steps[length - 1]))
+            current = self._variables[key]
         return current
+
+    def variable(self, value: ast.expr) -> ast.expr:
+        """Refers to a value that is worked out once, here."""
+        if isinstance(value, ast.Constant):
+            return value
+        name = f"value_{self._made}"
+        self._made += 1
+        self.body.append(ast.Assign([ast.Name(name, ast.Store())], value))
+        return _name(name)
 
     def chain(self, start: ast.expr, path: SourcePath) -> ast.expr:
         for step in path.steps:

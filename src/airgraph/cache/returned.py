@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from airgraph.cache.conditions import CONSTANTS, Read
@@ -12,10 +13,11 @@ from airgraph.program.code_identity import CODE
 __all__ = ["returned_objects"]
 
 
-def returned_objects(tx: Any, read: Read) -> dict[str, Any]:
+def returned_objects(tx: Any, others: Sequence[Any], read: Read) -> dict[str, Any]:
     """Path to value, for the constants, containers and other objects in the result. Call inside a backend.
 
-    tx: Dynamo's current translator, whose stack holds the result. Raises Unwritable for an object without a path.
+    tx: Dynamo's current translator, whose stack holds the result. others: variables that are handed out too. Raises
+    Unwritable for an object without a path.
     """
     from torch._dynamo.variables.base import AttributeMutationNew, ValueMutationNew, VariableTracker
 
@@ -32,5 +34,5 @@ def returned_objects(tx: Any, read: Read) -> dict[str, Any]:
             raise Unwritable(f"the result holds {path.text}, which is outside the function's arguments")
         found[path.text] = value
 
-    VariableTracker.visit(visit, list(tx.stack), side_effects=tx.output.side_effects)
+    VariableTracker.visit(visit, [*tx.stack, *others], side_effects=tx.output.side_effects)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -74,6 +75,7 @@ def _bounded(value: Any, text: str) -> Any:
     return value
 
 
+@functools.lru_cache(maxsize=1024)
 def _parsed(text: str) -> ast.expr:
     try:
         return ast.parse(text.strip(), mode="eval").body

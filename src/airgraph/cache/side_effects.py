@@ -1,26 +1,51 @@
-"""What a traced function changes in Python objects: nothing may remain, for a cached graph changes nothing but tensors.
+"""What a traced function changes in Python objects.
 
-Dynamo collects the changes while it traces and would make them after the graph; while a graph is traced for the cache
-it makes none. A value that is written but is there already, such as a flag that was set and set back, is no change as
-long as it is there: this becomes a condition.
+Dynamo collects the changes while it traces and makes them after the graph. A cached call makes the same: attributes of
+the function's arguments that get tensors of the graph's outputs, constants, or numbers that follow from sizes. While a
+graph is traced for the cache, Dynamo writes stand-ins, which are read and set back at once. No other change is cached.
+
+A value that is written but is there already, such as a flag that was set and set back, is no change as long as it is
+there: this becomes a condition.
 """
 
 from __future__ import annotations
 
 import collections
+import types
+from dataclasses import dataclass
 from typing import Any
 
-from airgraph.cache.conditions import CONSTANTS, Condition, Read
+import torch
+
+from airgraph.cache.conditions import CONSTANTS, Condition, Read, of_type
 from airgraph.cache.graph_format import Unwritable
-from airgraph.cache.source_path import name_of_source, resolve
+from airgraph.cache.source_path import SourcePath, name_of_source, resolve
 
-__all__ = ["conditions_of_effects"]
+__all__ = ["Change", "Changes", "changes_of"]
 
 
-def conditions_of_effects(tx: Any, read: Read) -> list[Condition]:
-    """For each attribute that is written the condition that it holds what is written. Call inside a backend.
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An attribute of an object that a function writes. value: Dynamo's variable."""
 
-    tx: Dynamo's current translator. Raises Unwritable for any other change.
+    owner: SourcePath
+    object: Any
+    attribute: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """conditions: that what is written there is there. writes: the others."""
+
+    conditions: tuple[Condition, ...] = ()
+    writes: tuple[Change, ...] = ()
+
+
+def changes_of(tx: Any, read: Read) -> Changes:
+    """What a function has changed when it ends. Call inside a backend.
+
+    tx: Dynamo's current translator. Raises Unwritable for changes that a cached call cannot make.
     """
     from torch._dynamo.variables import ConstantVariable
     from torch._dynamo.variables.base import AttributeMutationExisting, AttributeMutationNew, ValueMutationNew
@@ -28,7 +53,8 @@ def conditions_of_effects(tx: Any, read: Read) -> list[Condition]:
     effects = tx.output.side_effects
     if effects.tensor_hooks or effects.save_for_backward:
         raise Unwritable("the function registers hooks on tensors or saves them for backward")
-    made = []
+    conditions: list[Condition] = []
+    writes: list[Change] = []
     for variable in effects._get_modified_vars():
         mutation = getattr(variable, "mutation_type", None)
         if isinstance(mutation, (AttributeMutationNew, ValueMutationNew)):
@@ -43,11 +69,42 @@ def conditions_of_effects(tx: Any, read: Read) -> list[Condition]:
         written = effects.store_attr_mutations.get(variable, {})
         if not written or issubclass(variable.python_type(), (dict, list, set, collections.deque)):
             raise Unwritable(f"the function changes {name}")
+        owner = resolve(name, read)
         for attribute, value in written.items():
-            if type(value) is not ConstantVariable or type(value.value) not in CONSTANTS:
-                raise Unwritable(f"the function changes {name}.{attribute}")
-            condition = Condition("equals", resolve(f"{name}.{attribute}", read), value.value)
-            if condition.broken(read) is not None:
-                raise Unwritable(f"the function changes {name}.{attribute}")
-            made.append(condition)
-    return made
+            if type(value) is ConstantVariable and type(value.value) in CONSTANTS:
+                condition = Condition("equals", resolve(f"{name}.{attribute}", read), value.value)
+                if condition.broken(read) is None:
+                    conditions.append(condition)
+                    continue
+            held = read(owner)
+            reason = _why_not_written(owner, held, attribute, is_tensor=value.is_tensor())
+            if reason is not None:
+                raise Unwritable(f"the function changes {name}.{attribute}, {reason}")
+            conditions.append(of_type(owner, held))
+            writes.append(Change(owner, held, attribute, value))
+    return Changes(tuple(conditions), tuple(writes))
+
+
+def _why_not_written(path: SourcePath, owner: Any, attribute: str, *, is_tensor: bool) -> str | None:
+    """Why writing an attribute may do more than that, or changes what a trace depends on, in words, or None."""
+    class_ = type(owner)
+    is_module = isinstance(owner, torch.nn.Module)
+    if path.is_global:
+        return "which is outside its arguments"
+    if isinstance(owner, (type, types.ModuleType, types.FunctionType)):
+        return f"of a {class_.__name__}"
+    set_by: Any = class_.__setattr__
+    read_by: Any = class_.__getattribute__
+    plain: Any = torch.nn.Module.__setattr__ if is_module else object.__setattr__
+    if set_by is not plain or read_by is not object.__getattribute__:
+        return "whose class has its own way to set attributes"
+    if is_module and is_tensor:
+        return "of a module, which would be another one then"
+    if is_module and any(attribute in vars(owner)[held] for held in ("_parameters", "_buffers", "_modules")):
+        return "which is a part of the module"
+    defined = next((vars(each)[attribute] for each in class_.__mro__ if attribute in vars(each)), None)
+    if hasattr(type(defined), "__set__") and not isinstance(defined, types.MemberDescriptorType):
+        return "which is a property"
+    if attribute.startswith("__"):
+        return "which Python itself uses"
+    return None

@@ -1,8 +1,8 @@
 """What a function returns around its tensors: tuples, dicts, dataclasses, constants, arguments, as plain data.
 
-`{"output": 0}`, `{"argument": "L['cache']"}`, `{"constant": ...}`, `{"tuple": [...]}`, `{"list": [...]}`,
-`{"dict": [[key, value], ...]}`, `{"record": [class, [[field, value], ...]]}`. A class is only ever looked up among the
-modules that are loaded, and must be a dataclass or a named tuple.
+`{"output": 0}`, `{"number": "s0 + 1"}`, `{"argument": "L['cache']"}`, `{"constant": ...}`, `{"tuple": [...]}`,
+`{"list": [...]}`, `{"Size": [...]}`, `{"dict": [[key, value], ...]}`, `{"record": [class, [[field, value], ...]]}`.
+A class is only ever looked up among the modules that are loaded, and must be a dataclass or a named tuple.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from airgraph.cache.conditions import CONSTANTS, name_of_type
 from airgraph.cache.graph_format import Unwritable, value_from, value_to
 from airgraph.errors import CacheError
 
-__all__ = ["Leaf", "build_expression", "structure_of"]
+__all__ = ["Leaf", "NumberLeaf", "build_expression", "structure_of"]
+
+
+_SEQUENCES = (tuple, list, torch.Size)
 
 
 class Leaf:
@@ -31,6 +34,18 @@ class Leaf:
         self.index = index
 
 
+class NumberLeaf(int):
+    """Stands for an integer that follows from sizes, also where only an integer may be. text: as an expression."""
+
+    text: str
+
+    @classmethod
+    def of(cls, text: str) -> NumberLeaf:
+        made = cls()
+        made.text = text
+        return made
+
+
 def structure_of(value: Any, paths: Mapping[int, str]) -> Any:
     """The structure of a value whose leaves are `Leaf`s. paths: of arguments that may be returned, by `id`.
 
@@ -38,9 +53,11 @@ def structure_of(value: Any, paths: Mapping[int, str]) -> Any:
     """
     if isinstance(value, Leaf):
         return {"output": value.index}
+    if isinstance(value, NumberLeaf):
+        return {"number": value.text}
     if id(value) in paths and type(value) not in CONSTANTS:
         return {"argument": paths[id(value)]}
-    if type(value) in (tuple, list):
+    if type(value) in _SEQUENCES:
         return {type(value).__name__: [structure_of(item, paths) for item in value]}
     if type(value) is dict:
         return {"dict": [[value_to(key), structure_of(item, paths)] for key, item in value.items()]}
@@ -69,9 +86,13 @@ def _record(value: Any, held: Mapping[str, Any], paths: Mapping[int, str]) -> An
 
 
 def build_expression(
-    data: Any, output: Callable[[int], ast.expr], argument: Callable[[str], ast.expr], keep: Callable[[Any], ast.expr]
+    data: Any,
+    output: Callable[[int], ast.expr],
+    number: Callable[[str], ast.expr],
+    argument: Callable[[str], ast.expr],
+    keep: Callable[[Any], ast.expr],
 ) -> ast.expr:
-    """An expression that builds the structure. output, argument: of a leaf; keep: refers to an object at hand.
+    """An expression that builds the structure. output, number, argument: of a leaf; keep: refers to an object at hand.
 
     Raises CacheError for what `structure_of` cannot have written.
     """
@@ -83,6 +104,8 @@ def build_expression(
         match kind, content:
             case "output", int():
                 return output(content)
+            case "number", str():
+                return number(content)
             case "argument", str():
                 return argument(content)
             case "constant", _:
@@ -91,6 +114,8 @@ def build_expression(
                 return ast.Tuple([build(item) for item in content], ast.Load())
             case "list", list():
                 return ast.List([build(item) for item in content], ast.Load())
+            case "Size", list():
+                return ast.Call(keep(torch.Size), [ast.List([build(item) for item in content], ast.Load())], [])
             case "dict", list():
                 return ast.Dict([keep(value_from(k, {})) for k, _ in content], [build(item) for _, item in content])
             case "record", [str(name), list(fields)]:

@@ -1,7 +1,7 @@
 """Traces a function once by Dynamo, without executing it, and writes down all that a call needs.
 
 Method: the backend keeps the graph, and answers the one call that Dynamo makes with objects of its own (`Leaf`), which
-show where outputs go in what the function returns.
+show where outputs go in what the function returns, and in attributes that it writes; these are set back.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import sys
 import threading
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,17 +21,25 @@ from torch.fx import GraphModule
 from airgraph.cache.admission import why_not_admitted
 from airgraph.cache.conditions import CONSTANTS, Condition, Read, conditions_of, modules_of
 from airgraph.cache.graph_format import Unwritable, graph_to
-from airgraph.cache.manifest import CachedInput, Manifest, Traits, lazy_of
+from airgraph.cache.manifest import CachedInput, Manifest, Traits, Write, lazy_of
 from airgraph.cache.module_sources import sources_of
+from airgraph.cache.numbers import without_numbers
 from airgraph.cache.observation import Observation
+from airgraph.cache.open_floats import (
+    FloatInputs,
+    floats_as_inputs,
+    is_float,
+    is_safe_with_any_float,
+    without_conversion,
+)
 from airgraph.cache.process import Process
 from airgraph.cache.returned import returned_objects
 from airgraph.cache.roots import Reader, Roots
 from airgraph.cache.shape_condition import evaluate, symbols
-from airgraph.cache.side_effects import conditions_of_effects
+from airgraph.cache.side_effects import Changes, changes_of
 from airgraph.cache.source_path import Item, name_of_source, parse, resolve
 from airgraph.cache.state import State
-from airgraph.cache.structure import Leaf, structure_of
+from airgraph.cache.structure import Leaf, NumberLeaf, structure_of
 from airgraph.capture.preparation import prepare
 from airgraph.errors import AirgraphError, CacheError, UnsupportedGraph
 from airgraph.memory.locks import renew_after_fork
@@ -41,6 +49,7 @@ from airgraph.program.code_identity import at_once, goes_by_version
 from airgraph.program.inputs import InputPlan, InputRole
 from airgraph.program.program import CaptureProgram
 from airgraph.program.support import check_capturable
+from airgraph.runtime.cpu.engine import engine
 
 __all__ = ["Executed", "full_name", "trace"]
 
@@ -65,18 +74,44 @@ def trace(
     decompositions: Mapping[Any, Callable[..., Any]] | None,
     fingerprint: str,
     versions: Mapping[str, str],
+    varied: Collection[str] = (),
 ) -> Manifest:
     """The graph of one call of a function with these arguments, of which nothing is executed.
 
-    Raises CacheError, with the reason, where it cannot be written down, Executed where it was run instead; OptionError
-    and PassError as compiling does.
+    varied: paths of floats that were others at earlier calls. Raises CacheError, with the reason, where it cannot be
+    written down, Executed where it was run instead; OptionError and PassError as compiling does.
     """
-    inner = getattr(function, "__func__", function)
-    if inner is not function and inner.__code__.co_argcount == 0:
-        raise Unwritable("the method takes its object among *args, as a decorator's wrapper does")
     if _is_switched_off():
         raise Unwritable("torch.compile is switched off")
     read = Roots.of(function).at(tuple(arguments.arguments.values()))
+    floats = FloatInputs(read, varied, set(arguments.arguments) if dynamic else set())
+
+    def once(floats: FloatInputs | None) -> Manifest:
+        return _traced(function, arguments, options, dynamic, decompositions, fingerprint, versions, read, floats)
+
+    try:
+        return once(None if dynamic is False else floats)
+    except Executed:
+        raise
+    except CacheError:
+        if not floats.found:
+            raise
+        # They do more than feed tensors.
+        return once(None)
+
+
+def _traced(
+    function: Callable[..., Any],
+    arguments: inspect.BoundArguments,
+    options: Options,
+    dynamic: bool | None,
+    decompositions: Mapping[Any, Callable[..., Any]] | None,
+    fingerprint: str,
+    versions: Mapping[str, str],
+    read: Reader,
+    floats: FloatInputs | None,
+) -> Manifest:
+    inner = getattr(function, "__func__", function)
     collector = _Collector(options, decompositions, read)
     observed = Observation()
     observed.add_inlined(inner.__code__, inner.__globals__)
@@ -87,14 +122,15 @@ def trace(
         dynamic=dynamic,
         options={"guard_filter_fn": collector.take_guards},
     )
-    # Floats would be handed over as tensors that Dynamo's bytecode makes; objects are not to be changed.
-    settings = torch._dynamo.config.patch(specialize_float=True, replay_side_effects=False)
+    settings = torch._dynamo.config.patch(replay_side_effects=True)
+    is_input = (lambda text: False) if floats is None else floats.is_input
     try:
         # One function at a time, as Dynamo does it.
-        with _one_at_a_time, torch.no_grad(), settings, at_once():
+        with _one_at_a_time, torch.no_grad(), settings, floats_as_inputs(is_input), at_once(), collector.set_back:
             try:
                 with observed.observer:
                     result = compiled(*arguments.args, **arguments.kwargs)
+                    collector.take_written()
             except Exception as error:
                 # Dynamo raises anything, ours and the function's own included, wrapped or not.
                 reason = f"tracing failed: {type(error).__name__}: {_first_line(error)}"
@@ -134,19 +170,28 @@ class _Collector:
         self.sources: list[lowering.InputSource] = []
         self.shape_env: Any = None
         self.tracked: list[tuple[str, Any]] = []
-        self.effects: list[Condition] = []
+        self.changes = Changes()
+        # What was written of them.
+        self.written: list[Any] = []
+        self.set_back = engine().SetBack()
+        self.leaves: list[Leaf | NumberLeaf] = []
         self.returned: dict[str, Any] = {}
         self.failure: AirgraphError | None = None
 
     def forget(self) -> None:
         """Let go of all that was collected."""
         self.guards.clear()
-        self.sources, self.tracked, self.effects, self.returned = [], [], [], {}
+        self.sources, self.tracked, self.returned = [], [], {}
+        self.changes, self.written = Changes(), []
         self.program = self.shape_env = self._read = None
 
     def take_guards(self, guards: Sequence[Any]) -> list[bool]:
         self.was_asked = True
         self.guards += guards
+        if self.program is None and self.failure is None:
+            # Nothing asked for a graph, and Dynamo would go on and change objects.
+            self.failure = Unwritable("it computes nothing with tensors, so there is no graph")
+            raise self.failure
         return [False] * len(guards)
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[Any], **_: Any) -> Callable[..., Any]:
@@ -157,8 +202,8 @@ class _Collector:
         try:
             tx, read = InstructionTranslator.current_tx(), self._read
             assert read is not None
-            self.effects = conditions_of_effects(tx, read)
-            self.returned = returned_objects(tx, read)
+            self.changes = changes_of(tx, read)
+            self.returned = returned_objects(tx, [each.value for each in self.changes.writes], read)
             lowering.lower(
                 gm,
                 example_inputs,
@@ -168,9 +213,19 @@ class _Collector:
             )
         except AirgraphError as error:
             self.failure = error
-        count = 0 if self.program is None else len(self.program.gm.graph.output_node().args[0])  # type: ignore[arg-type]
-        leaves = [Leaf(index) for index in range(count)]
-        return lambda *args: leaves
+        for change in self.changes.writes:
+            self.set_back.keep(change.object, change.attribute)
+        return self._answer
+
+    def _answer(self, *args: Any) -> list[Leaf | NumberLeaf]:
+        """In place of the graph."""
+        if self.failure is not None:
+            raise self.failure
+        return self.leaves
+
+    def take_written(self) -> None:
+        """Read what Dynamo has written, before it is set back."""
+        self.written = [getattr(each.object, each.attribute) for each in self.changes.writes]
 
     def _take(self, gm: GraphModule, lowered: GraphModule, inputs: Sequence[Any]) -> Any:
         from torch._functorch._aot_autograd.utils import make_boxed_func
@@ -184,7 +239,16 @@ class _Collector:
                 "AOTAutograd does something around its graph at every call: an output is a view of an argument, "
                 "arguments share memory, or an argument is a tensor subclass"
             )
-        self.program = prepare(lowered, self.sources, self._options, inputs)
+        assert self._read is not None
+        nodes = zip(lowered.graph.find_nodes(op="placeholder"), self.sources, strict=True)
+        floats = {node for node, source in nodes if is_float(source.path, self._read)}
+        if not is_safe_with_any_float(lowered, floats):
+            raise Unwritable("it computes with a float before a tensor takes part")
+        reduced = without_numbers(lowered)
+        self.leaves = reduced.leaves
+        inputs = [inputs[position] for position in reduced.positions]
+        self.program = prepare(lowered, self.sources, self._options, inputs, reduced.positions)
+        self.sources = [self.sources[position] for position in reduced.positions]
         try:
             check_capturable(lowered, self.program.device)
         except UnsupportedGraph as error:
@@ -216,14 +280,19 @@ def _manifest(
     reason = why_not_admitted(every, shape_conditions, values)
     if reason is not None:
         raise Unwritable(f"its graph is not right for the arguments it was traced with: {reason}")
-    structure = structure_of(result, _paths(collected.returned))
+    paths = _paths(collected.returned)
+    structure = structure_of(result, paths)
+    writes = [
+        Write(change.owner, change.attribute, structure_of(value, paths))
+        for change, value in zip(collected.changes.writes, collected.written, strict=True)
+    ]
     # What is returned as it came is not guarded by Dynamo, and stands in the structure as it is now.
     constants = [
         Condition("equals", parse(text), value)
         for text, value in collected.returned.items()
         if type(value) in CONSTANTS
     ]
-    conditions = (*conditions_of(collected.guards, read), *collected.effects, *constants)
+    conditions = (*conditions_of(collected.guards, read), *collected.changes.conditions, *constants)
     return Manifest(
         function=full_name(function),
         fingerprint=fingerprint,
@@ -239,6 +308,7 @@ def _manifest(
         input_views=program.input_views,
         graph=graph_to(program.gm),
         structure=structure,
+        writes=tuple(writes),
     )
 
 
@@ -273,13 +343,17 @@ def _inputs(program: CaptureProgram, sources: Sequence[lowering.InputSource], re
 
 
 def _cached_input(plan: InputPlan, text: str, value: Any, read: Read) -> CachedInput:
-    path = resolve(text, read)
+    path = resolve(without_conversion(text), read)
     if path.is_global:
         raise Unwritable(f"{plan.source} is a tensor or number outside the function's arguments")
     for length, step in enumerate(path.steps):
         owner = read(replace(path, steps=path.steps[:length]))
         if isinstance(step, Item) and isinstance(owner, dict) and type(owner).__getitem__ is not dict.__getitem__:
             raise Unwritable(f"{plan.source} is in a {type(owner).__name__}, which looks up its items in its own way")
+    if type(read(path)) is float:
+        if isinstance(value, torch.SymFloat):
+            raise Unwritable(f"{path.text} decides more than what tensors are computed with")
+        return CachedInput.of_float(replace(plan, source=path.text), path)
     if isinstance(value, torch.Tensor) and value.layout is torch.strided:
         shape, stride = tuple(map(_size, value.shape)), tuple(map(_size, value.stride()))
         offset = _size(value.storage_offset())
@@ -297,9 +371,10 @@ def _size(size: Any) -> int | str:
 
 def _read_input(each: CachedInput, read: Read) -> Any:
     try:
-        return read(each.path)
+        value = read(each.path)
     except (LookupError, AttributeError, TypeError) as error:
         raise Unwritable(f"{each.path.text} cannot be read again: {error}") from error
+    return torch.tensor(value, dtype=each.dtype) if each.is_float else value
 
 
 def _shape_conditions(shape_env: Any, inputs: Sequence[CachedInput]) -> tuple[str, ...]:
@@ -345,7 +420,7 @@ def _looked_at(collected: _Collector, inputs: set[str], read: Read) -> tuple[Cac
             if isinstance(_size(fake), int) or str(fake.node._expr) in in_guards:
                 raise Unwritable(f"it depends on the value {text}")
         # The tensor that an argument is a view of decides nothing.
-        elif text not in inputs and text not in made and not re.search(r"\._base\b", text):
+        elif without_conversion(text) not in inputs and text not in made and not re.search(r"\._base\b", text):
             role = InputRole.USER if isinstance(fake, torch.Tensor) else InputRole.SCALAR
             made[text] = _cached_input(InputPlan(len(made), role, text), text, fake, read)
     return tuple(made.values())

@@ -24,12 +24,14 @@ def prepare(
     sources: Sequence[lowering.InputSource],
     options: Options,
     example_inputs: Sequence[Any],
+    positions: Sequence[int] | None = None,
 ) -> CaptureProgram:
     """Run the passes on a lowered graph, in place, under a new name. Call inside the inference compiler.
 
-    sources: of the inputs of Dynamo's graph, see `lowering.input_sources`. Raises PassError.
+    sources: of the inputs of Dynamo's graph, see `lowering.input_sources`. positions: see `lowering.input_plans`.
+    Raises PassError.
     """
-    plans = lowering.input_plans(lowered, sources)
+    plans = lowering.input_plans(lowered, sources, positions)
     name = ledger.next_name()
     dump = dump_for(name, options.dump_dir)
     if dump is not None:

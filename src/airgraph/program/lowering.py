@@ -38,6 +38,7 @@ def lower(
 
     def compile_seen_again(lowered: GraphModule, inputs: Sequence[Any]) -> Compiled:
         see_inputs_again(lowered)
+        _convert_by_aten(lowered)
         return compile_inference(lowered, inputs)
 
     compiler = aot_autograd(
@@ -48,6 +49,15 @@ def lower(
         decompositions=dict(decompositions or {}),
     )
     return compiler(gm, _apart(gm, example_inputs))
+
+
+def _convert_by_aten(gm: GraphModule) -> None:
+    """AOTAutograd converts floats that are inputs by an operator whose kernel is written in Python."""
+    aten = torch.ops.aten._to_copy.default
+    for node in gm.graph.find_nodes(op="call_function", target=torch.ops.prims.convert_element_type.default):
+        value, dtype = node.args
+        node.target, node.args, node.kwargs = aten, (value,), {"dtype": dtype}
+    gm.recompile()
 
 
 def _apart(gm: GraphModule, example_inputs: Sequence[Any]) -> Sequence[Any]:
@@ -105,28 +115,32 @@ def input_sources(gm: GraphModule) -> list[InputSource]:
     return [InputSource(_readable(name), "_parameters[" in name, name) for name in raw]
 
 
-def input_plans(gm: GraphModule, sources: Sequence[InputSource]) -> tuple[InputPlan, ...]:
+def input_plans(
+    gm: GraphModule, sources: Sequence[InputSource], positions: Sequence[int] | None = None
+) -> tuple[InputPlan, ...]:
     """The role of each placeholder of an AOT graph. Call inside the inference compiler.
 
-    sources: as `input_sources` gave them for the Dynamo graph that this one was lowered from.
+    sources: as `input_sources` gave them for the Dynamo graph that this one was lowered from. positions: of the
+    placeholders among those that AOTAutograd made, if some were left out since.
     """
     from torch._functorch._aot_autograd.schemas import MutationType
 
     metadata = torch._guards.TracingContext.get().fw_metadata
     static = set(metadata.static_input_indices or ())  # type: ignore[union-attr]
     plans = []
-    for index, node in enumerate(gm.graph.find_nodes(op="placeholder")):
+    nodes = gm.graph.find_nodes(op="placeholder")
+    for index, (position, node) in enumerate(zip(positions or range(len(nodes)), nodes, strict=True)):
         value = node.meta.get("val")
-        info = metadata.input_info[index] if index < len(metadata.input_info) else None  # type: ignore[union-attr]
+        info = metadata.input_info[position] if position < len(metadata.input_info) else None  # type: ignore[union-attr]
         if not isinstance(value, torch.Tensor):
             role = InputRole.SCALAR
         elif info is not None and info.mutation_type is not MutationType.NOT_MUTATED:
             role = InputRole.MUTATED
-        elif index in static:
+        elif position in static:
             role = InputRole.STATIC
         else:
             role = InputRole.USER
-        described = getattr(node.meta.get("desc"), "idx", index)
+        described = getattr(node.meta.get("desc"), "idx", position)
         known = isinstance(described, int) and described < len(sources)
         source = sources[described] if known else InputSource(node.name, False)
         plans.append(InputPlan(index, role, source.name, source.parameter and role is InputRole.STATIC))

@@ -457,6 +457,9 @@ class Block:
         raise NotImplementedError
 
 
+_ABSENT = object()
+
+
 class Observer:
     """See `csrc/observer.h`."""
 
@@ -483,6 +486,27 @@ class Observer:
                 self._watched[id(code)][1](frame)
         if self._before is not None:
             self._before(frame, what, argument)
+
+
+class SetBack:
+    """See `csrc/set_back.h`."""
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[Any, str, Any]] = []
+
+    def keep(self, owner: Any, name: str) -> None:
+        self._kept.append((owner, name, getattr(owner, name, _ABSENT)))
+
+    def __enter__(self) -> SetBack:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        kept, self._kept = self._kept, []
+        for owner, name, value in reversed(kept):
+            if value is not _ABSENT:
+                object.__setattr__(owner, name, value)
+            elif hasattr(owner, name):
+                object.__delattr__(owner, name)
 
 
 class CallReader:
@@ -514,7 +538,7 @@ class CallReader:
         if name in ("attribute", "item", "type"):
             slots.append(type(value) if name == "type" else _step(name, value, rest[0]))
             return True
-        if name in ("number", "tensor", "size", "stride", "offset"):
+        if name in ("number", "float", "tensor", "size", "stride", "offset"):
             return _take(name, value, rest, made)
         return _holds(name, value, slots[rest[0]] if name in ("same", "apart") else rest[0])
 
@@ -530,6 +554,9 @@ def _take(name: str, value: Any, rest: list[Any], made: list[Any]) -> bool:
         case "number":
             made[rest[0]] = value
             return type(value) is int
+        case "float":
+            made[rest[0]] = torch.tensor(value, dtype=torch.float64)
+            return type(value) is float
         case "tensor":
             made[rest[0]] = value
             return _has_traits(value, *rest[1:])
