@@ -18,11 +18,8 @@ constexpr std::array<const char*, 22> kNames = {
     "has",       "lacks", "inherits", "holds", "tensor", "kept",  "number", "size",     "stride", "offset",
     "float", "object"};
 
-// What a missing value raises; the call is not served then.
-bool is_missing() {
-  return PyErr_ExceptionMatches(PyExc_AttributeError) != 0 || PyErr_ExceptionMatches(PyExc_LookupError) != 0 ||
-         PyErr_ExceptionMatches(PyExc_TypeError) != 0;
-}
+// What a missing value raises, or code of the user's on the way; the call is not served then. No interrupt.
+bool is_missing() { return PyErr_ExceptionMatches(PyExc_Exception) != 0; }
 
 PyObject* own_attributes() {
   static PyObject* const name = PyUnicode_InternFromString("__dict__");

@@ -14,6 +14,8 @@ DictVersion::DictVersion(DictVersion&& other) noexcept = default;
 
 DictVersion::~DictVersion() = default;
 
+const uint64_t* DictVersion::changes_of_all() { return nullptr; }
+
 #else
 
 namespace {
@@ -33,12 +35,15 @@ Table& watched_dicts() {
   return table;
 }
 
+uint64_t changes = 1;
+
 // Called before a change is made, with the GIL, and no Python runs in between: whoever compares after this call sees
 // the change. Every event counts, also those that leave the entries as they are.
 int count_change(PyDict_WatchEvent /*event*/, PyObject* dict, PyObject* /*key*/, PyObject* /*value*/) {
   auto& table = watched_dicts();
   if (const auto found = table.find(dict); found != table.end()) {
     ++found->second.version;
+    ++changes;
   }
   return 0;
 }
@@ -74,6 +79,8 @@ bool tells_of_all_changes(PyObject* dict) {
 }
 
 }  // namespace
+
+const uint64_t* DictVersion::changes_of_all() { return &changes; }
 
 DictVersion::DictVersion(PyObject* dict) : dict_(dict) {
   const PendingError pending;

@@ -19,9 +19,17 @@ class DictVersion {
   ~DictVersion();
 
   // 0 where this interpreter cannot tell: then what is in the dict must be compared.
-  uint64_t now() const { return version_ == nullptr ? 0 : *version_; }
+  uint64_t now() const { return *place(); }
+
+  // Where it is read from, as long as this lives.
+  const uint64_t* place() const { return version_ == nullptr ? &kUnknown : version_; }
+
+  // Differs after every change of any dict that a version is of; nullptr where this interpreter does not count them.
+  static const uint64_t* changes_of_all();
 
  private:
+  static constexpr uint64_t kUnknown = 0;
+
   PyObject* dict_;
   const uint64_t* version_ = nullptr;
 };

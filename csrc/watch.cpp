@@ -5,6 +5,9 @@ namespace {
 
 namespace py = pybind11;
 
+// A replay has driven out of the caches what the next call compares; so many of its places are asked for ahead.
+constexpr size_t kAhead = 12;
+
 // One whose contents change through dict's own functions only.
 bool is_plain_dict(const py::object& owner) {
   return PyDict_CheckExact(owner.ptr()) || PyODict_CheckExact(owner.ptr());
@@ -99,6 +102,20 @@ Watch::Watch(const py::tuple& items, const py::tuple& lengths, const py::tuple& 
     const auto [owner, expected] = each.cast<std::tuple<py::object, py::object>>();
     types_.push_back({owner, expected});
   }
+  for (const auto& each : dicts_) {
+    dicts_seen_.push_back({each.version.place(), 0});
+    all_counted_ = all_counted_ && each.version.now() != 0;
+  }
+  for (const auto& each : classes_) {
+    classes_seen_.push_back({&reinterpret_cast<PyTypeObject*>(each.owner.ptr())->tp_version_tag, 0});
+  }
+  for (const auto& each : functions_) {
+    functions_seen_.push_back({reinterpret_cast<PyFunctionObject*>(each.owner.ptr()), each.code.ptr(),
+                               each.defaults.ptr(), each.keyword_defaults.ptr()});
+  }
+  for (const auto& each : types_) {
+    types_seen_.push_back({each.key.ptr(), reinterpret_cast<PyTypeObject*>(each.value.ptr())});
+  }
 }
 
 Watch::Dict& Watch::dict(const py::object& owner) {
@@ -148,12 +165,6 @@ Watch::Function::Function(py::object function) : owner(std::move(function)) {
   keyword_defaults = py::reinterpret_borrow<py::object>(held->func_kwdefaults);
 }
 
-bool Watch::Function::changed() const {
-  const auto* const held = reinterpret_cast<PyFunctionObject*>(owner.ptr());
-  return held->func_code != code.ptr() || held->func_defaults != defaults.ptr() ||
-         held->func_kwdefaults != keyword_defaults.ptr();
-}
-
 bool Watch::Dict::changed() const {
   if (length >= 0 && PyDict_Size(owner.ptr()) != length) {
     return true;
@@ -174,35 +185,84 @@ bool Watch::Dict::changed() const {
   return keys && !has_keys(owner, keys);
 }
 
+bool Watch::dicts_changed() {
+  const uint64_t* const all = all_counted_ ? DictVersion::changes_of_all() : nullptr;
+  const uint64_t changes = all == nullptr ? 0 : *all;
+  if (changes != 0 && changes == changes_seen_) {
+    return false;
+  }
+  const size_t count = dicts_seen_.size();
+  for (size_t i = 0; i < count; ++i) {
+    if (i + kAhead < count) {
+      __builtin_prefetch(dicts_seen_[i + kAhead].version);
+    }
+    auto& seen = dicts_seen_[i];
+    // Read before the entries are: comparing keys may run code that changes the dict.
+    const auto version = *seen.version;
+    if (version != seen.compared || version == 0) {
+      ++dicts_compared_;
+      if (dicts_[i].changed()) {
+        return true;
+      }
+      seen.compared = version;
+    }
+  }
+  changes_seen_ = changes;
+  return false;
+}
+
+bool Watch::classes_changed() {
+  const size_t count = classes_seen_.size();
+  for (size_t i = 0; i < count; ++i) {
+    if (i + kAhead < count) {
+      __builtin_prefetch(classes_seen_[i + kAhead].version);
+    }
+    auto& seen = classes_seen_[i];
+    // Zero: it was changed, and nothing was looked up in it since.
+    if (*seen.version != seen.compared || *seen.version == 0) {
+      if (classes_[i].changed()) {
+        return true;
+      }
+      seen.compared = *seen.version;
+    }
+  }
+  return false;
+}
+
+bool Watch::functions_changed() const {
+  const size_t count = functions_seen_.size();
+  for (size_t i = 0; i < count; ++i) {
+    if (i + kAhead < count) {
+      __builtin_prefetch(&functions_seen_[i + kAhead].function->func_code);
+    }
+    const auto& [function, code, defaults, keyword_defaults] = functions_seen_[i];
+    if (function->func_code != code || function->func_defaults != defaults ||
+        function->func_kwdefaults != keyword_defaults) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool Watch::types_changed() const {
+  const size_t count = types_seen_.size();
+  for (size_t i = 0; i < count; ++i) {
+    if (i + kAhead < count) {
+      __builtin_prefetch(types_seen_[i + kAhead].owner);
+    }
+    if (Py_TYPE(types_seen_[i].owner) != types_seen_[i].type) {
+      return true;
+    }
+  }
+  return false;
+}
+
 bool Watch::changed() {
   if (cleared_) {
     return true;
   }
-  for (auto& each : dicts_) {
-    // Read before the entries are: comparing keys may run code that changes the dict.
-    const auto version = each.version.now();
-    if (version != each.compared_version || version == 0) {
-      ++dicts_compared_;
-      if (each.changed()) {
-        return true;
-      }
-      each.compared_version = version;
-    }
-  }
-  for (auto& each : classes_) {
-    // Zero: it was changed, and nothing was looked up in it since.
-    const auto version = reinterpret_cast<PyTypeObject*>(each.owner.ptr())->tp_version_tag;
-    if (version != each.version || version == 0) {
-      if (each.changed()) {
-        return true;
-      }
-      each.version = reinterpret_cast<PyTypeObject*>(each.owner.ptr())->tp_version_tag;
-    }
-  }
-  for (const auto& each : functions_) {
-    if (each.changed()) {
-      return true;
-    }
+  if (dicts_changed() || classes_changed() || functions_changed() || types_changed()) {
+    return true;
   }
   for (const auto& item : items_) {
     if (!is_same(PyObject_GetItem(item.owner.ptr(), item.key.ptr()), item.value)) {
@@ -217,11 +277,6 @@ bool Watch::changed() {
   }
   for (const auto& item : attributes_) {
     if (!is_same(PyObject_GetAttr(item.owner.ptr(), item.key.ptr()), item.value)) {
-      return true;
-    }
-  }
-  for (const auto& item : types_) {
-    if (reinterpret_cast<PyObject*>(Py_TYPE(item.key.ptr())) != item.value.ptr()) {
       return true;
     }
   }
@@ -286,6 +341,10 @@ int Watch::traverse(visitproc visit, void* arg) const {
 
 void Watch::clear() {
   // Moved out first: what is released may run Python code that comes back here.
+  dicts_seen_.clear();
+  classes_seen_.clear();
+  functions_seen_.clear();
+  types_seen_.clear();
   const auto dicts = std::move(dicts_);
   const auto classes = std::move(classes_);
   const auto items = std::move(items_), attributes = std::move(attributes_);

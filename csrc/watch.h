@@ -51,7 +51,6 @@ class Watch {
     // Destroyed after its version, which needs it.
     pybind11::object owner;
     DictVersion version;
-    uint64_t compared_version = 0;
     std::vector<Item> items;
     std::vector<pybind11::object> absent;
     pybind11::object keys;
@@ -64,7 +63,6 @@ class Watch {
   // has changed.
   struct Class {
     pybind11::object owner;
-    unsigned version = 0;
     std::vector<Item> attributes, items;
     std::vector<pybind11::object> absent;
     pybind11::object is_as_it_was;
@@ -77,15 +75,44 @@ class Watch {
     explicit Function(pybind11::object function);
 
     pybind11::object owner, code, defaults, keyword_defaults;
-
-    bool changed() const;
   };
 
+  // All of a call that finds everything unchanged: read one after the other, and nothing else is touched.
+  struct DictSeen {
+    const uint64_t* version;
+    uint64_t compared;
+  };
+  struct ClassSeen {
+    const unsigned* version;
+    unsigned compared;
+  };
+
+  struct FunctionSeen {
+    const PyFunctionObject* function;
+    PyObject *code, *defaults, *keyword_defaults;
+  };
+  struct TypeSeen {
+    PyObject* owner;
+    PyTypeObject* type;
+  };
+
+  bool dicts_changed();
+  bool classes_changed();
+  bool functions_changed() const;
+  bool types_changed() const;
   Dict& dict(const pybind11::object& owner);
   Class& class_of(const pybind11::object& owner);
 
   std::vector<Dict> dicts_;
   std::vector<Class> classes_;
+  // Of the same at the same place.
+  std::vector<DictSeen> dicts_seen_;
+  std::vector<ClassSeen> classes_seen_;
+  std::vector<FunctionSeen> functions_seen_;
+  std::vector<TypeSeen> types_seen_;
+  // Whether every dict's changes are counted together, and how many there were at the last comparison.
+  bool all_counted_ = true;
+  uint64_t changes_seen_ = 0;
   std::unordered_map<PyObject*, size_t> places_, class_places_;
   std::vector<Entry> items_, attributes_;
   std::vector<Sized> lengths_;

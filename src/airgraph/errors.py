@@ -4,6 +4,7 @@ AirgraphError
 ├── OptionError        an option's name or value is wrong            (also a ValueError)
 ├── PassError          a pass of yours failed or left an unsound graph
 ├── UnsupportedGraph   this program cannot be captured: it runs eagerly
+│   └── FailedOperator an operator of it raises
 ├── CaptureError       a capture was used against its rules
 ├── ReplayError        a replay failed
 │   └── InputMoved     an input is not where it was captured
@@ -18,6 +19,7 @@ __all__ = [
     "AirgraphError",
     "CacheError",
     "CaptureError",
+    "FailedOperator",
     "InputMoved",
     "InternalError",
     "OptionError",
@@ -54,6 +56,10 @@ class UnsupportedGraph(AirgraphError):
         where = f" at {source}" if source else ""
         what = f"{operator}{where}: " if operator else ""
         super().__init__(f"{what}{reason}")
+
+
+class FailedOperator(UnsupportedGraph):
+    """An operator raises on the arguments that a program is captured for."""
 
 
 class CaptureError(AirgraphError, RuntimeError):

@@ -46,6 +46,10 @@ def rewrite(file: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     file.write_text(f"{head}\n{body}\n")
 
 
+def named(data: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(each for each in data["inputs"] if each["name"] == name)
+
+
 def test_it_comes_back_as_it_was(file: Path) -> None:
     text, key = file.read_text(), key_of(file)
     assert Manifest.from_text(text, key).to_text(key) == text
@@ -110,8 +114,18 @@ def test_a_damaged_file_is_made_anew_with_a_warning(file: Path, tmp_path: Path) 
         (lambda data: data.update(structure={"record": ["os.system", []]}), "os.system is not loaded, or"),
         (lambda data: data.update(structure={"call": "os.system"}), "no such structure: call"),
         (lambda data: data.update(structure=[]), "expected a structure"),
-        (lambda data: data.update(input_views={"0": 99}), "an output is said to be a view"),
-        (lambda data: data.update(input_views={"0": -1}), "an output is said to be a view"),
+        (lambda data: named(data, "cache").update(role="user"), "writes cache, which is said to be user"),
+        (lambda data: named(data, "x").update(role="scalar"), "x is said to be scalar"),
+        (lambda data: data.update(structure={"argument": "L['x'].missing"}), "the result cannot be put together"),
+        (lambda data: data.update(structure={"number": "s0 // 0"}), "no argument has the size|cannot be put together"),
+        (lambda data: data["writes"].append(["L['x']", "data", {"output": 0}]), "which is a property"),
+        (lambda data: data["writes"].append(["L['x']", "__class__", {"output": 0}]), "no call writes"),
+        (lambda data: data["writes"].append(["G['x']", "value", {"output": 0}]), "no call writes"),
+        (
+            lambda data: data["writes"].append(["L['x']", "__class__", {"output": 0}]),
+            "a part is missing|no call writes",
+        ),
+        (lambda data: data["graph"]["nodes"][-1].update(args=[]), "fails on these inputs|writes|malformed"),
         (lambda data: data["inputs"][-1].update(shape=[None]), "a size is a number or an expression, got None"),
         (lambda data: data["inputs"][0].update(symbol=1.5, dtype=None), "a part is missing|no such value"),
         (lambda data: data["conditions"].append(["has", "L['x']", 3]), "unexpected 3"),

@@ -25,7 +25,7 @@ from airgraph.cache.roots import Roots, without_grad_mode
 from airgraph.cache.staleness import why_stale
 from airgraph.cache.store import Store
 from airgraph.cache.trace import Executed, full_name, trace
-from airgraph.capture.callable import Unsuited
+from airgraph.capture.callable import CannotCapture, Unsuited
 from airgraph.capture.ledger import ledger
 from airgraph.errors import CacheError
 from airgraph.memory.locks import renew_after_fork
@@ -115,6 +115,8 @@ class CachedFunction:
                     return result
         except Unsuited as reason:
             return self._as_it_is(reason, args)
+        except CannotCapture as reason:
+            return self._after_discarding(entry, reason, args)
         if self._uncached is not None and len(self._failures) >= _MOST_FAILURES:
             overlap = _overlap(args)
             return self._call(self._uncached, args) if overlap is None else self._as_it_is(overlap, args)
@@ -189,11 +191,36 @@ class CachedFunction:
             result = MISS if entry is None else entry.call(values)
         except Unsuited as overlap:
             return self._as_it_is(overlap, values)
+        except CannotCapture as error:
+            assert entry is not None
+            return self._after_discarding(entry, error, values)
         return self._without_cache(reason, values) if result is MISS else result
+
+    def _after_discarding(self, entry: Entry, reason: CacheError, values: tuple[Any, ...]) -> Any:
+        """The call's result without a graph that turned out not to be what was written."""
+        self._discard(entry, reason)
+        return self._miss(values)
+
+    def _discard(self, entry: Entry, reason: CacheError) -> None:
+        if self._strict:
+            raise CacheError(f"{entry.path}: {reason}") from reason
+        self._entries = tuple(each for each in self._entries if each is not entry)
+        self._pass_over(entry.path, CacheError(f"{entry.path}: {reason}"))
+
+    def _serves(self, entry: Entry, values: tuple[Any, ...]) -> bool:
+        try:
+            return entry.serves(values)
+        except CannotCapture as reason:
+            self._discard(entry, reason)
+            return False
+
+    def _pass_over(self, path: Path, error: CacheError) -> None:
+        warnings.warn(f"airgraph: a cached graph is not used and made anew: {error}", stacklevel=6)
+        self._replaceable.append(path)
 
     def _entry_for(self, values: tuple[Any, ...]) -> Entry:
         """The graph that serves a call: one that was read, or is in a file, or is traced. Raises CacheError."""
-        found = next((entry for entry in self._entries if entry.serves(values)), None) or self._read_one(values)
+        found = next((entry for entry in self._entries if self._serves(entry, values)), None) or self._read_one(values)
         if found is None:
             store = self._opened()
             with store.locked() as writes:
@@ -217,15 +244,14 @@ class CachedFunction:
                     log.info("%s is passed over: %s", path, stale)
                     self._replaceable.append(path)
                     continue
-                entry = self._add(manifest, path)
+                entry = self._add(manifest, path, distrusted=True)
             except CacheError as error:
                 if self._strict:
                     raise
-                warnings.warn(f"airgraph: a cached graph is not used and made anew: {error}", stacklevel=6)
-                self._replaceable.append(path)
+                self._pass_over(path, error)
                 continue
             log.info("read %s in %.1f ms", path, (time.perf_counter() - start) * 1e3)
-            if entry.serves(values):
+            if self._serves(entry, values):
                 return entry
         return None
 
@@ -270,8 +296,8 @@ class CachedFunction:
             raise CacheError(f"its graph is not right for the call that it was traced for: {reason}")
         return entry
 
-    def _add(self, manifest: Manifest, path: Path) -> Entry:
-        entry = Entry(manifest, path, self._roots, self._options)
+    def _add(self, manifest: Manifest, path: Path, *, distrusted: bool = False) -> Entry:
+        entry = Entry(manifest, path, self._roots, self._options, distrusted=distrusted)
         self._entries = (*self._entries, entry)
         return entry
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.fx import GraphModule, Node
 
 from airgraph.cache.admission import why_not_admitted
 from airgraph.cache.conditions import Condition
@@ -18,15 +19,18 @@ from airgraph.cache.manifest import CachedInput, Manifest
 from airgraph.cache.reader import build_reader
 from airgraph.cache.result import build_result
 from airgraph.cache.roots import Reader, Roots
+from airgraph.cache.side_effects import why_not_written
 from airgraph.cache.source_path import Size, parse
 from airgraph.cache.state import Settled, State
 from airgraph.cache.watch import Watch
-from airgraph.capture.callable import GraphedCallable, NotAdmitted, Unsuited
+from airgraph.capture.callable import CannotCapture, GraphedCallable, NotAdmitted, Unsuited
 from airgraph.capture.ledger import ledger
 from airgraph.errors import CacheError
 from airgraph.options import Options
 from airgraph.program.code_identity import at_once
 from airgraph.program.dump import dump_for
+from airgraph.program.inputs import InputRole
+from airgraph.program.operators import is_view_operator, written_arguments
 from airgraph.program.program import CaptureProgram
 from airgraph.runtime.registry import runtime_for
 
@@ -55,8 +59,13 @@ class Entry:
     3. Shapes are compared with the capture's at a replay, and with the graph's before a capture.
     """
 
-    def __init__(self, manifest: Manifest, path: Path, roots: Roots, options: Options) -> None:
-        """path: the manifest's file, for messages. Raises CacheError for a manifest that does not fit the function."""
+    def __init__(
+        self, manifest: Manifest, path: Path, roots: Roots, options: Options, *, distrusted: bool = False
+    ) -> None:
+        """path: the manifest's file, for messages. distrusted: whether the manifest was not traced here.
+
+        Raises CacheError for a manifest that does not fit the function.
+        """
         self.manifest = manifest
         self.path = path
         self.served = False
@@ -69,13 +78,15 @@ class Entry:
         try:
             # So that a structure that cannot be built is known before a call.
             build_result(manifest, roots.parameters, roots.fixed())
-            self._program = _program_of(manifest, options)
+            program = _program_of(manifest, options)
+            self._graphed = GraphedCallable(program, runtime_for(self._device_type), options, distrusted=distrusted)
         except CacheError as error:
             raise CacheError(f"{path}: {error}") from error
         except Exception as error:
             # Of PyTorch, FX and sympy, for what no file that was written by `trace` holds.
             raise CacheError(f"{path}: the graph is malformed: {type(error).__name__}: {error}") from error
-        self._graphed = GraphedCallable(self._program, runtime_for(self._device_type), options)
+        # Whether the result can be put together, which is known before the first call.
+        self._is_sound = not distrusted
         self._settled = Settled()
         self._binding: _Binding | None = None
         # What decides about a call beside what a capture compares: sizes that vary, and what is only looked at.
@@ -86,7 +97,8 @@ class Entry:
     def call(self, values: Sequence[Any]) -> Any:
         """The function's result for these values of its parameters, or MISS: then nothing was executed.
 
-        Raises Unsuited where no graph is right, such as where an argument that is written shares memory with another.
+        Raises Unsuited where no graph is right, such as where an argument that is written shares memory with another;
+        CannotCapture where the file is not what was written.
         """
         binding = self._binding
         if binding is None or binding.changed() or not self._settled.unchanged():
@@ -111,12 +123,28 @@ class Entry:
         return self.why_not(values) is None
 
     def why_not(self, values: Sequence[Any]) -> str | None:
-        """Why a call with these values would be a MISS, in words, or None."""
+        """Why a call with these values would be a MISS, in words, or None. Raises CannotCapture as a call does."""
         binding = self._bind(values)
         if isinstance(binding, str):
             return binding
         args = binding.read(tuple(values))
-        return "an argument is of another kind, or given twice" if args is None else self._why_not_admitted(args)
+        try:
+            return "an argument is of another kind, or given twice" if args is None else self._why_not_admitted(args)
+        except Exception as error:
+            raise CannotCapture(f"its inputs are malformed: {type(error).__name__}: {error}") from error
+
+    def _check_sound(self, values: Sequence[Any], fixed: Mapping[str, Any], read: Reader) -> None:
+        """Raises CannotCapture where the result could not be put together after the graph has run."""
+        try:
+            for each in self.manifest.writes:
+                reason = why_not_written(each.owner, read(each.owner), each.attribute, is_tensor=False)
+                if reason is not None:
+                    raise CacheError(f"{each.owner.text}.{each.attribute} is to be written, {reason}")
+            outputs = [None] * len(self.manifest.graph["outputs"]["tuple"])
+            build_result(self.manifest, self._roots.parameters, fixed, writes=False)(outputs, *values)
+        except Exception as error:
+            raise CannotCapture(f"{self.path}: the result cannot be put together: {error}") from error
+        self._is_sound = True
 
     def floats_that_vary(self, values: Sequence[Any]) -> set[str]:
         """The paths of floats that are constants here, and others in a call with these values."""
@@ -187,12 +215,17 @@ class Entry:
                     watch.add(other, fixed)
             every = (*self.manifest.inputs, *self.manifest.looked_at)
             taken = [_taken(watch, each, fixed, self._roots.cells) for each in every]
+            if not self._is_sound:
+                self._check_sound(values, fixed, read)
             binding = _Binding(
                 _or_broken(watch.compile(), anew, fixed, self._roots.function_globals),
                 build_reader(self.manifest, self._roots.parameters, read, taken),
                 build_result(self.manifest, self._roots.parameters, fixed),
             )
-        except (CacheError, LookupError, AttributeError, TypeError) as error:
+        except CannotCapture:
+            raise
+        except Exception as error:
+            # Of reading what a file says: paths lead to anything.
             return f"something is missing: {error}"
         self._settled.settle()
         self._binding = binding
@@ -231,12 +264,9 @@ def _or_broken(
 def _program_of(manifest: Manifest, options: Options) -> CaptureProgram:
     gm = graph_from(manifest.graph)
     placeholders = gm.graph.find_nodes(op="placeholder")
-    outputs = len(gm.graph.output_node().args[0])  # type: ignore[arg-type]
     if len(placeholders) != len(manifest.inputs):
         raise CacheError(f"{len(manifest.inputs)} inputs for a graph of {len(placeholders)}")
-    views = dict(manifest.input_views)
-    if any(not (0 <= i < outputs and 0 <= base < len(placeholders)) for i, base in views.items()):
-        raise CacheError("an output is said to be a view of an input that is not there")
+    _check_roles(gm, manifest)
 
     # Conditions on tensors that are no inputs are checked before, for the same sizes.
     conditions = () if manifest.looked_at else manifest.shape_conditions
@@ -253,10 +283,26 @@ def _program_of(manifest: Manifest, options: Options) -> CaptureProgram:
         plans,
         manifest.device,
         dump,
-        input_views=views,
         fixed_offsets=_fixed_offsets(manifest),
         why_not_admitted=why_not,
     )
+
+
+def _check_roles(gm: GraphModule, manifest: Manifest) -> None:
+    """What the graph writes of its inputs must be said to be written, for the others are copied."""
+    reached: dict[Node, CachedInput] = dict(zip(gm.graph.find_nodes(op="placeholder"), manifest.inputs, strict=True))
+    for node in gm.graph.nodes:
+        if not isinstance(node.target, torch._ops.OpOverload):
+            continue
+        for source in written_arguments(node.target, node.args, node.kwargs):
+            each = reached.get(source)
+            if each is not None and each.plan.role is not InputRole.MUTATED:
+                raise CacheError(f"{node.name} writes {each.plan.source}, which is said to be {each.plan.role.value}")
+        if node.args and node.args[0] in reached and is_view_operator(node.target):
+            reached[node] = reached[node.args[0]]
+    for each in manifest.inputs:
+        if each.is_tensor is (each.plan.role is InputRole.SCALAR):
+            raise CacheError(f"{each.plan.source} is said to be {each.plan.role.value}")
 
 
 def _fixed_offsets(manifest: Manifest) -> frozenset[int]:

@@ -113,6 +113,8 @@ class CachedInput:
             return cls(plan, path, symbol=_size(data["symbol"]))
         dtype, device = value_from({"dtype": data["dtype"]}, {}), value_from({"device": data["device"]}, {})
         shape, stride = tuple(map(_size, data["shape"])), tuple(map(_size, data["stride"]))
+        if len(shape) != len(stride):
+            raise CacheError(f"{path.text}: {len(shape)} sizes and {len(stride)} strides")
         traits = Traits.from_data(data["traits"])
         return cls(plan, path, dtype, device, shape, stride, _size(data["offset"]), str(data["lazy"]), None, traits)
 
@@ -154,7 +156,6 @@ class Manifest:
 
     looked_at: tensors and numbers that are no inputs of the graph, but decided what it is. graph, structure: plain
     data, see `graph_format` and `structure`. writes: in their order. shape_conditions: see `shape_condition`.
-    input_views: for each output that is a view of an input: that input's index.
     """
 
     function: str
@@ -168,7 +169,6 @@ class Manifest:
     looked_at: tuple[CachedInput, ...]
     conditions: tuple[Condition, ...]
     shape_conditions: tuple[str, ...]
-    input_views: Mapping[int, int]
     graph: Mapping[str, Any]
     structure: Any
     writes: tuple[Write, ...] = ()
@@ -189,7 +189,6 @@ class Manifest:
                 "looked_at": [each.to_data() for each in self.looked_at],
                 "conditions": [each.to_data() for each in self.conditions],
                 "shape_conditions": list(self.shape_conditions),
-                "input_views": {str(index): base for index, base in self.input_views.items()},
                 "structure": self.structure,
                 "writes": [each.to_data() for each in self.writes],
                 "graph": self.graph,
@@ -225,7 +224,6 @@ class Manifest:
                 looked_at=tuple(CachedInput.from_data(i, each) for i, each in enumerate(data["looked_at"])),
                 conditions=tuple(Condition.from_data(each) for each in data["conditions"]),
                 shape_conditions=tuple(map(str, data["shape_conditions"])),
-                input_views={int(index): int(base) for index, base in data["input_views"].items()},
                 graph=data["graph"],
                 structure=data["structure"],
                 writes=tuple(Write.from_data(each) for each in data["writes"]),

@@ -24,11 +24,14 @@ __all__ = ["build_result"]
 _OUTPUTS = "outputs"
 
 
-def build_result(manifest: Manifest, parameters: Sequence[str], fixed: Mapping[str, Any]) -> Callable[..., Any]:
+def build_result(
+    manifest: Manifest, parameters: Sequence[str], fixed: Mapping[str, Any], *, writes: bool = True
+) -> Callable[..., Any]:
     """A function of the graph's outputs and the call's parameters that does and returns what the cached function does
     and returns.
 
-    fixed: the values of roots that do not come with a call. Raises CacheError for a structure that cannot be built.
+    fixed: the values of roots that do not come with a call. writes: whether it writes attributes too. Raises CacheError
+    for a structure that cannot be built.
     """
     tree = _Tree(parameters)
     outputs = len(manifest.graph["outputs"]["tuple"])
@@ -56,11 +59,12 @@ def build_result(manifest: Manifest, parameters: Sequence[str], fixed: Mapping[s
 
     # All is read before anything is written.
     result = tree.variable(value(manifest.structure))
-    writes = [(at(each.owner), each.attribute, value(each.structure)) for each in manifest.writes]
-    targets = [ast.Attribute(tree.variable(owner), name, ast.Store()) for owner, name, _ in writes]
-    values = [tree.variable(written) for _, _, written in writes]
-    written = [ast.Assign([target], each) for target, each in zip(targets, values, strict=True)]
-    return tree.compiled([_OUTPUTS, *parameters], [*tree.body, *written, ast.Return(result)])
+    assignments: list[ast.stmt] = []
+    for each in manifest.writes:
+        owner, written = tree.variable(at(each.owner)), tree.variable(value(each.structure))
+        assignments.append(ast.Assign([ast.Attribute(owner, each.attribute, ast.Store())], written))
+    statements = [*tree.body, *(assignments if writes else ()), ast.Return(result)]
+    return tree.compiled([_OUTPUTS, *parameters], statements)
 
 
 def _place_of(symbol: str, manifest: Manifest) -> SourcePath:

@@ -21,7 +21,7 @@ from airgraph.cache.conditions import CONSTANTS, Condition, Read, of_type
 from airgraph.cache.graph_format import Unwritable
 from airgraph.cache.source_path import SourcePath, name_of_source, resolve
 
-__all__ = ["Change", "Changes", "changes_of"]
+__all__ = ["Change", "Changes", "changes_of", "why_not_written"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def changes_of(tx: Any, read: Read) -> Changes:
                     conditions.append(condition)
                     continue
             held = read(owner)
-            reason = _why_not_written(owner, held, attribute, is_tensor=value.is_tensor())
+            reason = why_not_written(owner, held, attribute, is_tensor=value.is_tensor())
             if reason is not None:
                 raise Unwritable(f"the function changes {name}.{attribute}, {reason}")
             conditions.append(of_type(owner, held))
@@ -85,7 +85,7 @@ def changes_of(tx: Any, read: Read) -> Changes:
     return Changes(tuple(conditions), tuple(writes))
 
 
-def _why_not_written(path: SourcePath, owner: Any, attribute: str, *, is_tensor: bool) -> str | None:
+def why_not_written(path: SourcePath, owner: Any, attribute: str, *, is_tensor: bool) -> str | None:
     """Why writing an attribute may do more than that, or changes what a trace depends on, in words, or None."""
     class_ = type(owner)
     is_module = isinstance(owner, torch.nn.Module)

@@ -305,7 +305,6 @@ def _manifest(
         looked_at=looked_at,
         conditions=conditions,
         shape_conditions=shape_conditions,
-        input_views=program.input_views,
         graph=graph_to(program.gm),
         structure=structure,
         writes=tuple(writes),

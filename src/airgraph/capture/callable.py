@@ -19,7 +19,7 @@ from airgraph.capture.ledger import GraphRecord, ledger
 from airgraph.capture.pools import pool_for
 from airgraph.capture.verification import Verification
 from airgraph.capture.warmup import CannotGoOn, warming_threads
-from airgraph.errors import CacheError, InputMoved, OptionError, ReplayError, UnsupportedGraph
+from airgraph.errors import CacheError, FailedOperator, InputMoved, OptionError, ReplayError, UnsupportedGraph
 from airgraph.memory.pool import MemoryPool, TurnLike
 from airgraph.memory.turn import Turn
 from airgraph.options import Options
@@ -29,7 +29,7 @@ from airgraph.program.support import check_capturable
 from airgraph.runtime.base import DeviceGraph, DeviceRuntime, InputProblem, TakesTurns
 from airgraph.runtime.cpu.engine import engine
 
-__all__ = ["CapturedGraph", "GraphedCallable", "NotAdmitted", "Unsuited"]
+__all__ = ["CannotCapture", "CapturedGraph", "GraphedCallable", "NotAdmitted", "Unsuited"]
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,10 @@ _NEW_KEY = "new key"
 _MOST_ATTEMPTS = 3
 # How many values of something that changes stand in a message.
 _MOST_NAMED = 8
+
+
+class CannotCapture(CacheError):
+    """A program of a cache file fails where one that was traced would not; nothing was executed."""
 
 
 class Unsuited(NotAdmitted):
@@ -104,8 +108,13 @@ class GraphedCallable:
         runtime: DeviceRuntime,
         options: Options,
         uncaptured: Callable[..., Sequence[Any]] | None = None,
+        *,
+        distrusted: bool = False,
     ) -> None:
-        """uncaptured: what the program was lowered from, for arguments that it is not right for."""
+        """uncaptured: what the program was lowered from, for arguments that it is not right for. distrusted: whether it
+        comes from a file; where an operator of it fails in a capture, CannotCapture is raised instead of running it.
+        """
+        self._distrusted = distrusted
         self._program = program
         self._runtime = runtime
         self._options = options
@@ -299,7 +308,13 @@ class GraphedCallable:
             with torch._C._DisableAutocast():
                 device_graph = self._runtime.record(self._program, args, pool, self._options)
         except UnsupportedGraph as obstacle:
+            if self._distrusted and isinstance(obstacle, FailedOperator):
+                raise CannotCapture(str(obstacle)) from obstacle
             self._skip_key(key, obstacle)
+        except Exception as error:
+            if self._distrusted:
+                raise CannotCapture(f"{type(error).__name__}: {error}") from error
+            raise
         if device_graph is None:
             if self._pool is not None:
                 # In its turn: what the attempt took is free for the eager run.

@@ -10,7 +10,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from airgraph.program.dump import Dump
-from airgraph.program.inputs import InputPlan
+from airgraph.program.inputs import InputPlan, InputRole
 from airgraph.program.layouts import Sees, what_is_seen
 
 __all__ = ["CaptureProgram"]
@@ -46,25 +46,23 @@ class CaptureProgram:
         device: torch.device,
         dump: Dump | None = None,
         *,
-        input_views: dict[int, int] | None = None,
         fixed_offsets: frozenset[int] = frozenset(),
         why_not_admitted: Callable[[Sequence[Any]], str | None] | None = None,
     ) -> CaptureProgram:
-        """input_views: where they are known, as for a graph that was read from a file."""
-        views = _outputs_that_view_inputs(gm) if input_views is None else input_views
+        views = _outputs_that_view_inputs(gm, inputs)
         outputs: Any = gm.graph.output_node().args[0]
         viewed = frozenset(base for index, base in views.items() if outputs[index].op != "placeholder")
         return cls(name, gm, inputs, device, views, what_is_seen(gm, viewed), dump, fixed_offsets, why_not_admitted)
 
 
-def _outputs_that_view_inputs(gm: GraphModule) -> dict[int, int]:
+def _outputs_that_view_inputs(gm: GraphModule, inputs: Sequence[InputPlan]) -> dict[int, int]:
     position = {node: i for i, node in enumerate(gm.graph.find_nodes(op="placeholder"))}
     found = {}
     for index, output in enumerate(gm.graph.output_node().args[0]):  # type: ignore[arg-type]
         node = output
         while isinstance(node, Node) and node.op == "call_function" and _is_view(node):
             node = node.args[0]
-        if isinstance(node, Node) and node.op == "placeholder" and isinstance(node.meta.get("val"), torch.Tensor):
+        if isinstance(node, Node) and node in position and inputs[position[node]].role is not InputRole.SCALAR:
             found[index] = position[node]
     return found
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from airgraph.errors import UnsupportedGraph
+from airgraph.errors import FailedOperator, UnsupportedGraph
 from airgraph.program import source_lines
 from airgraph.program.inputs import InputPlan
 from airgraph.program.operators import is_view_operator
@@ -124,8 +124,8 @@ class Interpretation:
         try:
             result = self.call(node.target, args, kwargs, where)
         except _OPERATOR_ERRORS as error:
-            reason = f"it fails on these inputs ({str(error).splitlines()[0]})"
-            raise UnsupportedGraph(reason, operator=node.target.name(), source=where) from error
+            reason = f"it fails on these inputs ({(str(error).splitlines() or [''])[0]})"
+            raise FailedOperator(reason, operator=node.target.name(), source=where) from error
         self.copied_nbytes += copied_nbytes(node.target, args, result)
         return result
 

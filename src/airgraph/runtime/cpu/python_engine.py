@@ -524,7 +524,8 @@ class CallReader:
         try:
             if all(self._run(name, operands, slots, made) for name, *operands in self._instructions):
                 return made
-        except (AttributeError, LookupError, TypeError):
+        except Exception:
+            # Missing, or raised by code of the user's on the way.
             pass
         return None
 

@@ -1,0 +1,129 @@
+"""What a call through the compile cache costs beside its replay, by the number of conditions that it checks.
+
+The cost is the difference of two medians, of calls that take turns: the cached function, and the replay of its graph with
+arguments that are at hand. Run by cache.py; alone: `python benchmarks/door.py`, which prints and writes nothing.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import measure
+import torch
+import workloads
+from torch import Tensor, nn
+
+import airgraph
+
+CONDITIONS = (10, 100, 1000)
+ROUNDS = 40
+
+
+class Chain(nn.Module):
+    """Modules that only add a number, each of which tracing takes some things for granted about."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Add(number) for number in range(length))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class Add(nn.Module):
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+        self.on = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        # What is computed stays small, whatever their number.
+        return x + 1 if self.on and self.number == 0 else x
+
+
+def llama() -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """A decode step of an 8-layer Llama of transformers; its cache is an argument."""
+    from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
+
+    config = LlamaConfig(
+        vocab_size=128,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=8,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+    )
+    model = LlamaForCausalLM(config).eval()
+    cache = StaticCache(config=config, max_cache_len=128)
+    with torch.no_grad():
+        model(torch.tensor([[1, 2, 3]]), past_key_values=cache, use_cache=True)
+
+    def step(ids: Tensor, past: Any) -> Tensor:
+        # As long as there is room in the cache, whatever the number of calls.
+        for layer in past.layers:
+            layer.cumulative_length.fill_(3)
+        return model(ids, past_key_values=past, use_cache=True).logits
+
+    return step, (torch.tensor([[42]]), cache)
+
+
+def cost(name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> dict[str, Any]:
+    """Of one function: the conditions of its graph, and microseconds a call."""
+    with tempfile.TemporaryDirectory(prefix="airgraph-bench-") as folder, torch.no_grad():
+        call = airgraph.inference.cache_compile(function, cache_dir=folder, dynamic=False, strict=True)
+        call(*args)
+        (entry,) = call._entries
+        read = entry._binding.read(args)
+        replay = entry._graphed
+        count = len(entry.manifest.inputs)
+        given = read[:count]
+        timed = measure.interleave(
+            [
+                measure.Contender("call", call, args),
+                measure.Contender("replay", lambda: replay(given.copy())),
+            ],
+            rounds=ROUNDS,
+        )
+    whole, alone = timed["call"], timed["replay"]
+    return {
+        "description": name,
+        "conditions": len(entry.manifest.conditions),
+        "inputs": count,
+        "call": whole.to_dict(),
+        "replay": alone.to_dict(),
+        "door_us": round(whole.median_us - alone.median_us, 3),
+    }
+
+
+def measured() -> dict[str, Any]:
+    """A row for each number of conditions, for workload c, and for a Llama of transformers."""
+    torch.set_num_threads(1)
+    rows = {}
+    for wanted in CONDITIONS:
+        model = Chain(max(1, round(wanted / per_layer())))
+        rows[str(wanted)] = cost(f"a chain of {len(model.layers)} modules", model.forward, (torch.ones(4),))
+    workload = workloads.make("c")
+    rows["c"] = cost(workload.description, workload.model.forward, workload.args)
+    function, args = llama()
+    rows["llama"] = cost("Llama of transformers, 8 layers, hidden 64, StaticCache: a decode step", function, args)
+    return rows
+
+
+def per_layer() -> float:
+    """Conditions for each module of a chain."""
+    with tempfile.TemporaryDirectory(prefix="airgraph-bench-") as folder, torch.no_grad():
+        model = Chain(40)
+        call = airgraph.inference.cache_compile(model.forward, cache_dir=folder, dynamic=False, strict=True)
+        call(torch.ones(4))
+        return len(call._entries[0].manifest.conditions) / 40
+
+
+if __name__ == "__main__":
+    for row in measured().values():
+        print(f"{row['description']}: {row['conditions']} conditions, {row['inputs']} inputs")
+        print(f"   call {row['call']['median_us']:.2f} µs, replay {row['replay']['median_us']:.2f} µs,")
+        print(f"   door {row['door_us']:.2f} µs")
