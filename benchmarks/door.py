@@ -1,7 +1,7 @@
 """What a call through the compile cache costs beside its replay, by the number of conditions that it checks.
 
-The cost is the difference of two medians, of calls that take turns: the cached function, and the replay of its graph with
-arguments that are at hand. Run by cache.py; alone: `python benchmarks/door.py`, which prints and writes nothing.
+The cost is the difference of two medians, of calls that take turns: the cached function, and the replay of its graph
+with arguments at hand. Run by cache.py; alone: `python benchmarks/door.py`, which prints and writes nothing.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def cost(name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> dict
         call = airgraph.inference.cache_compile(function, cache_dir=folder, dynamic=False, strict=True)
         call(*args)
         (entry,) = call._entries
-        read = entry._binding.read(args)
+        read = list(entry._binding.read(args))
         replay = entry._graphed
         count = len(entry.manifest.inputs)
         given = read[:count]

@@ -2,9 +2,13 @@
 
 #include <torch/extension.h>
 
+#include <array>
+#include <utility>
+
 #include "call_reader.h"
 #include "observer.h"
 #include "set_back.h"
+#include "settled.h"
 #include "watch.h"
 
 namespace py = pybind11;
@@ -36,6 +40,42 @@ void collect(PyHeapTypeObject* heap_type) {
   };
 }
 
+// One look at all that a call depends on.
+class Gate {
+ public:
+  Gate(py::object watch, py::object settled, py::object reader)
+      : watch_(watch.cast<Watch*>()),
+        settled_(settled.cast<const Settled*>()),
+        reader_(reader.cast<const CallReader*>()),
+        held_{std::move(watch), std::move(settled), std::move(reader)} {}
+
+  // The graph's arguments; None where a condition on the call does not hold; False where something else has changed.
+  py::object read(const py::tuple& values) const {
+    if (watch_ == nullptr || watch_->changed() || !settled_->unchanged()) {
+      return py::bool_(false);
+    }
+    return reader_->read(values);
+  }
+
+  int traverse(visitproc visit, void* arg) const {
+    for (const auto& each : held_) {
+      Py_VISIT(each.ptr());
+    }
+    return 0;
+  }
+
+  void clear() {
+    watch_ = nullptr;
+    const auto held = std::move(held_);
+  }
+
+ private:
+  Watch* watch_;
+  const Settled* settled_;
+  const CallReader* reader_;
+  std::array<py::object, 3> held_;
+};
+
 }  // namespace
 
 void bind_cache(py::module_& m) {
@@ -51,6 +91,15 @@ void bind_cache(py::module_& m) {
   py::class_<CallReader>(m, "CallReader", py::custom_type_setup(&collect<CallReader>))
       .def(py::init<size_t, const py::list&, py::list>())
       .def("read", &CallReader::read);
+
+  py::class_<Settled>(m, "Settled")
+      .def(py::init<py::dict>())
+      .def("settle", &Settled::settle)
+      .def("unchanged", &Settled::unchanged);
+
+  py::class_<Gate>(m, "Gate", py::custom_type_setup(&collect<Gate>))
+      .def(py::init<py::object, py::object, py::object>(), py::arg("watch"), py::arg("settled"), py::arg("reader"))
+      .def("read", &Gate::read);
 
   py::class_<Observer>(m, "Observer")
       .def(py::init<const py::list&>())

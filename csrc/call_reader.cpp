@@ -96,11 +96,15 @@ CallReader::CallReader(size_t parameters, const py::list& instructions, py::list
       return Traits{parts[index].cast<bool>(), parts[index + 1].cast<bool>(), parts[index + 2].cast<uint64_t>()};
     };
     switch (made.kind) {
-      case Kind::kept:
-        made.place = place(1);
-        made.held = parts[2];
-        made.traits = traits(3);
-        break;
+      case Kind::kept: {
+        PyObject* const tensor = PyList_GET_ITEM(arguments_.ptr(), static_cast<Py_ssize_t>(place(1)));
+        if (!THPVariable_Check(tensor)) {
+          throw py::type_error("expected a tensor");
+        }
+        const auto* const impl = THPVariable_Unpack(tensor).unsafeGetTensorImpl();
+        kept_.push_back({tensor, reinterpret_cast<PyTypeObject*>(parts[2].ptr()), impl, impl->autograd_meta(), traits(3)});
+        continue;
+      }
       case Kind::tensor:
         made.slot = slot(1);
         made.place = place(2);
@@ -155,12 +159,37 @@ bool CallReader::has_traits(const at::Tensor& tensor, const Traits& traits) {
          (!traits.requires_grad || tensor.is_leaf() == traits.is_leaf);
 }
 
+// A replay has driven them out of the caches, so some are asked for ahead.
+bool CallReader::are_kept_as_they_were() const {
+  constexpr size_t ahead = 6;
+  const size_t count = kept_.size();
+  for (size_t i = 0; i < count; ++i) {
+    if (i + ahead < count) {
+      const auto& later = kept_[i + ahead];
+      __builtin_prefetch(later.tensor);
+      __builtin_prefetch(later.impl);
+      // Its dispatch keys.
+      __builtin_prefetch(static_cast<const char*>(later.impl) + 128);
+      __builtin_prefetch(later.autograd);
+    }
+    const auto& each = kept_[i];
+    // Its class can be assigned to, but for another one of tensors.
+    if (Py_TYPE(each.tensor) != each.type || !has_traits(THPVariable_Unpack(each.tensor), each.traits)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 py::object CallReader::read(const py::tuple& values) const {
   if (cleared_) {
     return py::none();
   }
   if (values.size() != parameters_) {
     throw py::type_error("another number of arguments");
+  }
+  if (!are_kept_as_they_were()) {
+    return py::none();
   }
   Slots slots(slots_);
   for (size_t i = 0; i < parameters_; ++i) {
@@ -205,11 +234,6 @@ std::optional<bool> CallReader::run(const Instruction& each, Slots& slots, PyObj
   const auto answered = [](int answer) -> std::optional<bool> {
     return answer < 0 ? std::nullopt : std::optional<bool>(answer != 0);
   };
-  if (each.kind == Kind::kept) {
-    PyObject* tensor = PyList_GET_ITEM(made, static_cast<Py_ssize_t>(each.place));
-    return reinterpret_cast<PyObject*>(Py_TYPE(tensor)) == each.held.ptr() && THPVariable_Check(tensor) &&
-           has_traits(THPVariable_Unpack(tensor), each.traits);
-  }
   if (each.kind == Kind::object) {
     return push(Py_NewRef(each.held.ptr()));
   }
@@ -251,6 +275,12 @@ std::optional<bool> CallReader::run(const Instruction& each, Slots& slots, PyObj
     case Kind::lacks:
       return PyObject_HasAttr(value, each.held.ptr()) == 0;
     case Kind::inherits: {
+#if PY_VERSION_HEX < 0x030D0000
+      if (PyObject** const held = _PyObject_GetDictPtr(value); held != nullptr && *held != nullptr) {
+        const int found = PyDict_Contains(*held, each.held.ptr());
+        return found < 0 ? std::nullopt : std::optional<bool>(found == 0);
+      }
+#endif
       const auto own = py::reinterpret_steal<py::object>(PyObject_GetAttr(value, own_attributes()));
       if (!own) {
         return std::nullopt;

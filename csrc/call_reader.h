@@ -64,16 +64,26 @@ class CallReader {
     pybind11::object held;
     Traits traits{};
   };
+  // A tensor that does not come with the call. impl: where its traits were, only ever asked for ahead.
+  struct Kept {
+    PyObject* tensor;
+    PyTypeObject* type;
+    const void *impl, *autograd;
+    Traits traits;
+  };
   class Slots;
 
   static Kind kind_of(const std::string& name);
   static bool has_traits(const at::Tensor& tensor, const Traits& traits);
+  bool are_kept_as_they_were() const;
   // Whether the instruction holds; nothing if an error is set.
   std::optional<bool> run(const Instruction& each, Slots& slots, PyObject* made) const;
 
   size_t parameters_, slots_;
   std::vector<Instruction> instructions_;
   pybind11::list arguments_;
+  // Of those among the arguments; looked at one after the other.
+  std::vector<Kept> kept_;
   // Nothing is served any more.
   bool cleared_ = false;
 };

@@ -21,7 +21,7 @@ from airgraph.cache.result import build_result
 from airgraph.cache.roots import Reader, Roots
 from airgraph.cache.side_effects import why_not_written
 from airgraph.cache.source_path import Size, parse
-from airgraph.cache.state import Settled, State
+from airgraph.cache.state import State, settled
 from airgraph.cache.watch import Watch
 from airgraph.capture.callable import CannotCapture, GraphedCallable, NotAdmitted, Unsuited
 from airgraph.capture.ledger import ledger
@@ -32,6 +32,7 @@ from airgraph.program.dump import dump_for
 from airgraph.program.inputs import InputRole
 from airgraph.program.operators import is_view_operator, written_arguments
 from airgraph.program.program import CaptureProgram
+from airgraph.runtime.cpu.engine import engine
 from airgraph.runtime.registry import runtime_for
 
 __all__ = ["MISS", "Entry"]
@@ -45,8 +46,8 @@ _MOST_REMEMBERED = 1000
 class _Binding:
     """What was read outside the calls' arguments, made into functions; replaced as a whole, so threads see it whole."""
 
-    changed: Callable[[], bool]
-    read: Callable[[tuple[Any, ...]], list[Any] | None]
+    # Gives the graph's arguments; None where a condition on the call does not hold, False where something changed.
+    read: Callable[[tuple[Any, ...]], Any]
     build: Callable[..., Any]
 
 
@@ -87,27 +88,27 @@ class Entry:
             raise CacheError(f"{path}: the graph is malformed: {type(error).__name__}: {error}") from error
         # Whether the result can be put together, which is known before the first call.
         self._is_sound = not distrusted
-        self._settled = Settled()
         self._binding: _Binding | None = None
         # What decides about a call beside what a capture compares: sizes that vary, and what is only looked at.
         varying = [i for i, each in enumerate(manifest.inputs) if each.varies]
         self._deciding = [*varying, *range(len(manifest.inputs), len(every))]
         self._admitted_before: set[Any] = set()
 
-    def call(self, values: Sequence[Any]) -> Any:
+    def call(self, values: tuple[Any, ...]) -> Any:
         """The function's result for these values of its parameters, or MISS: then nothing was executed.
 
         Raises Unsuited where no graph is right, such as where an argument that is written shares memory with another;
         CannotCapture where the file is not what was written.
         """
         binding = self._binding
-        if binding is None or binding.changed() or not self._settled.unchanged():
+        args = False if binding is None else binding.read(values)
+        if binding is None or args is False:
             bound = self._bind(values)
             if isinstance(bound, str):
                 return MISS
             binding = bound
-        args = binding.read(tuple(values))
-        if args is None or (self.manifest.looked_at and not self._may_look_at(args)):
+            args = binding.read(values)
+        if args.__class__ is not list or (self.manifest.looked_at and not self._may_look_at(args)):
             return MISS
         try:
             outputs = self._graphed(args)
@@ -129,7 +130,8 @@ class Entry:
             return binding
         args = binding.read(tuple(values))
         try:
-            return "an argument is of another kind, or given twice" if args is None else self._why_not_admitted(args)
+            is_read = args.__class__ is list
+            return self._why_not_admitted(args) if is_read else "an argument is of another kind, or given twice"
         except Exception as error:
             raise CannotCapture(f"its inputs are malformed: {type(error).__name__}: {error}") from error
 
@@ -188,7 +190,7 @@ class Entry:
             reason = condition.broken(read)
             if reason is not None:
                 return reason
-        watch = Watch(self._roots.function_globals)
+        watch = Watch(self._roots.function_globals, self.manifest.codes)
         watch.add_environment(self.manifest.process.environment)
         for name, cell in self._roots.cells.items():
             if name in fixed:
@@ -217,9 +219,10 @@ class Entry:
             taken = [_taken(watch, each, fixed, self._roots.cells) for each in every]
             if not self._is_sound:
                 self._check_sound(values, fixed, read)
+            reader = build_reader(self.manifest, self._roots.parameters, read, taken)
+            gate = engine().Gate(watch.compile(), settled(), reader)
             binding = _Binding(
-                _or_broken(watch.compile(), anew, fixed, self._roots.function_globals),
-                build_reader(self.manifest, self._roots.parameters, read, taken),
+                _unless_broken(gate.read, anew, fixed, self._roots.function_globals),
                 build_result(self.manifest, self._roots.parameters, fixed),
             )
         except CannotCapture:
@@ -227,7 +230,6 @@ class Entry:
         except Exception as error:
             # Of reading what a file says: paths lead to anything.
             return f"something is missing: {error}"
-        self._settled.settle()
         self._binding = binding
         return binding
 
@@ -252,13 +254,14 @@ def _taken(watch: Watch, each: CachedInput, fixed: Mapping[str, Any], cells: Map
     return value
 
 
-def _or_broken(
-    changed: Callable[[], bool], conditions: Sequence[Condition], fixed: dict[str, Any], globals_: Mapping[str, Any]
-) -> Callable[[], bool]:
+def _unless_broken(
+    read: Callable[[tuple[Any, ...]], Any], conditions: Sequence[Condition], fixed: dict[str, Any], globals_: Any
+) -> Callable[[tuple[Any, ...]], Any]:
+    """The same, which also looks at conditions that cannot be watched."""
     if not conditions:
-        return changed
-    read = Reader(fixed, globals_)
-    return lambda: changed() or any(condition.broken(read) is not None for condition in conditions)
+        return read
+    look = Reader(fixed, globals_)
+    return lambda values: False if any(each.broken(look) is not None for each in conditions) else read(values)
 
 
 def _program_of(manifest: Manifest, options: Options) -> CaptureProgram:

@@ -152,7 +152,7 @@ def _size(size: Any) -> int | str:
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """function: full name of what was traced. versions: of what traced it. sources: see `module_sources`.
-    process: see there.
+    process: see there. codes: digests of all code that took part, see `code_identity`.
 
     looked_at: tensors and numbers that are no inputs of the graph, but decided what it is. graph, structure: plain
     data, see `graph_format` and `structure`. writes: in their order. shape_conditions: see `shape_condition`.
@@ -172,6 +172,7 @@ class Manifest:
     graph: Mapping[str, Any]
     structure: Any
     writes: tuple[Write, ...] = ()
+    codes: frozenset[str] = frozenset()
 
     def to_text(self, key: bytes = b"") -> str:
         """The file's content, signed with a key. The same manifest gives the same text."""
@@ -182,6 +183,7 @@ class Manifest:
                 "fingerprint": self.fingerprint,
                 "versions": dict(self.versions),
                 "sources": [each.to_data() for each in self.sources],
+                "codes": sorted(self.codes),
                 "process": self.process.to_data(),
                 "device": str(self.device),
                 "state": asdict(self.state),
@@ -227,6 +229,7 @@ class Manifest:
                 graph=data["graph"],
                 structure=data["structure"],
                 writes=tuple(Write.from_data(each) for each in data["writes"]),
+                codes=frozenset(map(str, data["codes"])),
             )
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise CacheError(f"a part is missing or malformed: {type(error).__name__}: {error}") from error

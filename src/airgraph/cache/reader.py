@@ -5,7 +5,7 @@ No text of a cache file is ever compiled: it becomes instructions of `csrc/call_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,10 +26,8 @@ _CLASSES: Mapping[str, type] = {"Tensor": torch.Tensor, "Parameter": torch.nn.Pa
 _BY_IDENTITY = (bool, type(None), torch.dtype, torch.layout, torch.memory_format)
 
 
-def build_reader(
-    manifest: Manifest, parameters: Sequence[str], read: Reader, taken: Sequence[Any]
-) -> Callable[[tuple[Any, ...]], list[Any] | None]:
-    """A function of the values of the call's parameters that returns the graph's arguments, or None where a condition
+def build_reader(manifest: Manifest, parameters: Sequence[str], read: Reader, taken: Sequence[Any]) -> Any:
+    """Its `read` takes the values of the call's parameters and returns the graph's arguments, or None where a condition
     does not hold.
 
     After the arguments come the tensors and numbers that were only looked at. parameters: names in order. read: for the
@@ -60,10 +58,7 @@ def build_reader(
             made.add("kept", index, *_traits(each))
     tensors = [each for each in every if each.is_tensor and not each.is_float and made.comes_with_the_call(each.path)]
     made.require_distinct(tensors, tuple(value for value in taken if isinstance(value, torch.Tensor)))
-    read_call: Callable[[tuple[Any, ...]], list[Any] | None] = (
-        engine().CallReader(len(parameters), made.instructions, arguments).read
-    )
-    return read_call
+    return engine().CallReader(len(parameters), made.instructions, arguments)
 
 
 def _traits(each: CachedInput) -> tuple[Any, ...]:

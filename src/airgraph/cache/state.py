@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,9 @@ import torch
 import torch.utils._device
 import torch.utils._python_dispatch
 
-__all__ = ["Settled", "State"]
+from airgraph.runtime.cpu.engine import engine
+
+__all__ = ["State", "settled"]
 
 _DEVICE_CONTEXT = "torch.utils._device.DeviceContext"
 
@@ -55,32 +57,11 @@ class State:
         return [mode for mode in self.modes if mode != _DEVICE_CONTEXT]
 
 
-class Settled:
-    """Whether settings are as they were when it was last told that they are right; `unchanged` costs little."""
-
-    def __init__(self) -> None:
-        # Of each grad mode its own: with or without, a call gives the same.
-        self._checks: dict[bool, Callable[[], bool]] = {}
-        self._device: Any = None
-        self._modes = 0
-
-    def unchanged(self) -> bool:
-        check = self._checks.get(torch.is_grad_enabled())
-        return (
-            check is not None
-            and check()
-            and torch.utils._device.CURRENT_DEVICE is self._device
-            and torch._C._len_torch_function_stack() == self._modes
-            and torch._C._len_torch_dispatch_stack() == 0
-            and torch._C._functorch.peek_interpreter_stack() is None
-        )
-
-    def settle(self) -> None:
-        """What is set now is right."""
-        device, modes = torch.utils._device.CURRENT_DEVICE, torch._C._len_torch_function_stack()
-        others = self._checks if (device, modes) == (self._device, self._modes) else {}
-        self._device, self._modes = device, modes
-        self._checks = {**others, torch.is_grad_enabled(): torch._C._dynamo.guards.GlobalStateGuard().check}
+def settled() -> Any:
+    """Says by `unchanged`, at little cost, whether the settings that a state is made of are as they are now."""
+    made = engine().Settled(vars(torch.utils._device))
+    made.settle()
+    return made
 
 
 def _function_modes() -> list[Any]:

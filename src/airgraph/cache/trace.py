@@ -45,7 +45,7 @@ from airgraph.errors import AirgraphError, CacheError, UnsupportedGraph
 from airgraph.memory.locks import renew_after_fork
 from airgraph.options import Options
 from airgraph.program import lowering
-from airgraph.program.code_identity import at_once, goes_by_version
+from airgraph.program.code_identity import at_once, digest_of_code, goes_by_version
 from airgraph.program.inputs import InputPlan, InputRole
 from airgraph.program.program import CaptureProgram
 from airgraph.program.support import check_capturable
@@ -308,6 +308,7 @@ def _manifest(
         graph=graph_to(program.gm),
         structure=structure,
         writes=tuple(writes),
+        codes=frozenset(digest_of_code(each.code) for each in observed.used() if not each.is_foreign),
     )
 
 

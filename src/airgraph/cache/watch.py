@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from airgraph.cache.conditions import Condition
 from airgraph.cache.source_path import Attribute, Item, Size, SourcePath, Step, TypeOf, global_root
-from airgraph.program.code_identity import behaviour_of, goes_by_version, is_versioned_class
+from airgraph.program.code_identity import behaviour_of, digest_of_code, goes_by_version, is_versioned_class
 from airgraph.runtime.cpu.engine import engine
 
 __all__ = ["Watch"]
@@ -27,8 +27,10 @@ class Watch:
     from other state, and values inside tensors.
     """
 
-    def __init__(self, function_globals: Mapping[str, Any]) -> None:
+    def __init__(self, function_globals: Mapping[str, Any], codes: Collection[str]) -> None:
+        """codes: digests of the code that took part in tracing; what other functions do does not matter."""
         self._globals = function_globals
+        self._codes = codes
         self._items: dict[tuple[int, Any], tuple[Any, Any, Any]] = {}
         self._attributes: dict[tuple[int, str], tuple[Any, str, Any]] = {}
         self._keys: dict[int, tuple[Any, tuple[Any, ...]]] = {}
@@ -145,13 +147,14 @@ class Watch:
             return
         if goes_by_version(function.__globals__.get("__name__")):
             return
-        self._functions[id(function)] = function
+        if digest_of_code(function.__code__) in self._codes:
+            self._functions[id(function)] = function
         for cell in function.__closure__ or ():
             with contextlib.suppress(ValueError):
                 self._add_function(cell.cell_contents)
 
-    def compile(self) -> Callable[[], bool]:
-        """The function that says whether anything changed."""
+    def compile(self) -> Any:
+        """Its `changed` says whether anything did."""
         watched = (
             self._items,
             self._lengths,
@@ -164,8 +167,7 @@ class Watch:
             self._functions,
             self._whole_classes,
         )
-        changed: Callable[[], bool] = engine().Watch(*(tuple(each.values()) for each in watched)).changed
-        return changed
+        return engine().Watch(*(tuple(each.values()) for each in watched))
 
 
 def _namespaces(value: Any) -> list[dict[str, Any]]:

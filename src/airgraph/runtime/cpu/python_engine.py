@@ -488,6 +488,45 @@ class Observer:
             self._before(frame, what, argument)
 
 
+class Settled:
+    """See `csrc/settled.h`."""
+
+    def __init__(self, devices: dict[str, Any]) -> None:
+        self._devices = devices
+        self._state: tuple[Any, ...] = ()
+
+    def settle(self) -> None:
+        self._state = self._now()
+
+    def unchanged(self) -> bool:
+        modes = torch._C._len_torch_dispatch_stack()
+        return modes == 0 and torch._C._functorch.peek_interpreter_stack() is None and self._state == self._now()
+
+    def _now(self) -> tuple[Any, ...]:
+        devices = ("cpu", "cuda", "privateuseone")
+        return (
+            torch.get_default_dtype(),
+            *((torch.is_autocast_enabled(each), torch.get_autocast_dtype(each)) for each in devices),
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+            torch._C._len_torch_function_stack(),
+            torch._C._is_torch_function_enabled(),
+            self._devices.get("CURRENT_DEVICE"),
+        )
+
+
+class Gate:
+    """See `csrc/cache_bindings.cpp`."""
+
+    def __init__(self, watch: Any, settled: Any, reader: Any) -> None:
+        self._watch, self._settled, self._reader = watch, settled, reader
+
+    def read(self, values: tuple[Any, ...]) -> Any:
+        if self._watch.changed() or not self._settled.unchanged():
+            return False
+        return self._reader.read(values)
+
+
 class SetBack:
     """See `csrc/set_back.h`."""
 

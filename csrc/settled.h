@@ -1,0 +1,38 @@
+// Whether torch's settings, which decide what a function is traced to, are as they were.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+
+namespace airgraph {
+
+// Compares in a few loads what takes microseconds from Python. Needs the GIL.
+class Settled {
+ public:
+  // devices: the namespace in which `CURRENT_DEVICE` is the default device.
+  explicit Settled(pybind11::dict devices);
+
+  // What is set now is right.
+  void settle();
+  // Since then. False before, and under dispatch modes and transforms, which may do anything.
+  bool unchanged() const;
+
+ private:
+  struct State {
+    uint64_t settings = 0, autocast = 0;
+    int64_t function_modes = -1;
+    PyObject* device = nullptr;
+
+    bool operator==(const State&) const = default;
+  };
+
+  State now() const;
+
+  pybind11::dict devices_;
+  State settled_;
+  // What its address is compared by.
+  pybind11::object device_;
+};
+
+}  // namespace airgraph
