@@ -23,7 +23,7 @@ import torch
 from airgraph.cache.graph_format import Unwritable, value_from, value_to
 from airgraph.cache.source_path import SourcePath, UnsupportedPath, is_made_by_dynamo, name_of_source, parse, resolve
 from airgraph.errors import CacheError
-from airgraph.program.code_identity import behaviour_of, held_text, identity_of, is_code
+from airgraph.program.code_identity import behaviour_of, held_text, identity_of, is_code, with_metaclasses
 
 __all__ = ["CONSTANTS", "Condition", "Read", "conditions_of", "modules_of", "name_of_type", "of_type"]
 
@@ -142,8 +142,8 @@ def modules_of(conditions: Sequence[Condition], read: Read) -> set[str]:
     for condition in conditions:
         if condition.kind in ("type", "named", "member"):
             value = read(condition.path)
-            classes = value.__mro__ if isinstance(value, type) else type(value).__mro__
-            found |= {str(each.__module__) for each in classes}
+            class_ = value if isinstance(value, type) else type(value)
+            found |= {str(each.__module__) for each in with_metaclasses(class_)}
             namespace = getattr(value, "__globals__", None)
             if isinstance(namespace, dict):
                 found.add(str(namespace.get("__name__")))

@@ -18,7 +18,7 @@ from typing import Any
 
 from airgraph.cache.graph_format import Unwritable
 from airgraph.errors import CacheError
-from airgraph.program.code_identity import digest_of_code, goes_by_version
+from airgraph.program.code_identity import digest_of_code, goes_by_version, held_text
 
 __all__ = ["Source", "UsedCode", "sources_of", "what_changed"]
 
@@ -26,7 +26,10 @@ _LARGEST_FILE = 1 << 26
 # What PyTorch itself is built on.
 _UNDER_TORCH = {
     "sympy", "mpmath", "numpy", "networkx", "jinja2", "markupsafe", "fsspec", "filelock", "typing_extensions",
+    "torchgen", "tqdm", "setuptools", "_distutils_hack",
 }  # fmt: skip
+# Marks a source that is the value of a global.
+_VALUE = "="
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,8 @@ class UsedCode:
 @dataclass(frozen=True, slots=True)
 class Source:
     """What a module held: the SHA-256 of its file; or of one function in it, whose qualified name `function` is, a
-    digest of its code. file: where it was, for messages, and for a process that does not have the module."""
+    digest of its code; or of one global, `=name`, a digest of its value. file: where it was, for messages, and for a
+    process that does not have the module."""
 
     module: str
     function: str
@@ -76,17 +80,25 @@ class Source:
         return cls(*data)
 
 
-def sources_of(used: Iterable[UsedCode], modules: Iterable[str]) -> tuple[Source, ...]:
-    """Of all modules whose code was used, and of those named.
+def sources_of(
+    used: Iterable[UsedCode], modules: Iterable[str], function_globals: Mapping[str, Any]
+) -> tuple[Source, ...]:
+    """Of all modules whose code was used, and of those named. function_globals: of the function that is cached.
 
     Raises Unwritable for code that could not be compared at another start, or that is not what its file holds now.
     """
     found: dict[str, Source] = {}
     namespaces: dict[str, Mapping[str, Any]] = {}
     codes: dict[str, list[CodeType]] = {}
-    for each in used:
-        if each.is_foreign:
-            continue
+    own = [each for each in used if not each.is_foreign]
+    modules = {*modules, *(name for each in own if not each.inlined for name in _modules_named(each))}
+    for each in own:
+        # Not of what collections and the like have generated.
+        if not each.inlined and not each.code.co_filename.startswith("<"):
+            # Dynamo guards what code that it inlines reads, and of this one nothing.
+            _check_found_by_name(each, function_globals)
+            if _is_at_hand(each, function_globals):
+                found.update((source.name, source) for source in _values_of(each))
         namespaces.setdefault(each.module, each.namespace)
         if not each.code.co_filename.startswith("<"):
             codes.setdefault(each.module, []).append(each.code)
@@ -114,7 +126,10 @@ def what_changed(recorded: Iterable[Source], namespace: Mapping[str, Any] | None
     """The first file or function that is not as it was, or None. namespace: the globals of the cached function, whose
     module may be found in no other way; None where no function is at hand, and files are looked at where they were."""
     for source in recorded:
-        if source.function:
+        if source.function.startswith(_VALUE):
+            name, held = source.function.removeprefix(_VALUE), _namespace_of(source.module, namespace)
+            now = _digest_of_value(held[name]) if name in held else None
+        elif source.function:
             code = _named_code(_namespace_of(source.module, namespace), source.function)
             now = None if code is None else digest_of_code(code)
         elif namespace is None:
@@ -125,6 +140,62 @@ def what_changed(recorded: Iterable[Source], namespace: Mapping[str, Any] | None
         if now != source.digest:
             return source.name
     return None
+
+
+def _check_found_by_name(each: UsedCode, function_globals: Mapping[str, Any]) -> None:
+    """Raises Unwritable for code that ran while tracing, in a module that another start could not find again."""
+    held = getattr(sys.modules.get(each.module), "__dict__", {})
+    # Of a package that has put something else in its place, its file at least.
+    is_same_file = held.get("__file__") is not None and held["__file__"] == each.namespace.get("__file__")
+    if not is_same_file and not _is_at_hand(each, function_globals):
+        raise Unwritable(
+            f"{each.code.co_name} ran while tracing, and its module {each.module} is not among sys.modules"
+        )
+
+
+def _is_at_hand(each: UsedCode, function_globals: Mapping[str, Any]) -> bool:
+    """Whether its globals are found by its module's name."""
+    namespaces = (getattr(sys.modules.get(each.module), "__dict__", None), function_globals)
+    return any(namespace is each.namespace for namespace in namespaces)
+
+
+def _names_read(each: UsedCode) -> Iterator[tuple[str, Any]]:
+    """The globals that a code object may read, and those within it."""
+    for _, code in _nested(each.code):
+        for name in code.co_names:
+            if name in each.namespace:
+                yield name, each.namespace[name]
+
+
+def _modules_named(each: UsedCode) -> Iterator[str]:
+    """The modules that it looks into, and those of the functions and classes that it calls."""
+    for _, value in _names_read(each):
+        if isinstance(value, types.ModuleType):
+            name = value.__name__
+        elif isinstance(value, (FunctionType, type)):
+            name = str(value.__module__)
+        else:
+            name = str(type(value).__module__)
+        if name in sys.modules and not goes_by_version(name) and name.partition(".")[0] not in _UNDER_TORCH:
+            yield name
+
+
+def _values_of(each: UsedCode) -> Iterator[Source]:
+    file = _file_of(each.namespace) or ""
+    for name, value in _names_read(each):
+        if not isinstance(value, (types.ModuleType, FunctionType, type)) and not name.startswith("__"):
+            yield Source(each.module, f"{_VALUE}{name}", file, _digest_of_value(value))
+
+
+def _digest_of_value(value: Any) -> str:
+    return hashlib.sha256(held_text(value).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _nested(code: CodeType) -> Iterator[tuple[str, CodeType]]:
+    yield code.co_name, code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested(constant)
 
 
 def _namespace_of(module: str, namespace: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -204,10 +275,7 @@ def _codes_of(file: str, *state: int) -> set[tuple[str, str]]:
 
 
 def _named(code: CodeType) -> Iterator[tuple[str, str]]:
-    yield code.co_name, digest_of_code(code)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _named(constant)
+    return ((name, digest_of_code(each)) for name, each in _nested(code))
 
 
 def _follows_from_fields(code: CodeType) -> bool:

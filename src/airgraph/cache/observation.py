@@ -60,7 +60,7 @@ class Observation:
 
     @property
     def depends_on_hashes(self) -> bool:
-        return any(not each.is_foreign and _iterates_set(each.code) for each in self._notes.inlined.values())
+        return any(not each.is_foreign and _depends_on_hashes(each.code) for each in self.used())
 
     def used(self) -> list[UsedCode]:
         ran = [UsedCode(code, namespace, inlined=False) for code, namespace in self.observer.seen()]
@@ -118,6 +118,14 @@ class _Notes:
 def _is_made_by_dynamo(code: CodeType) -> bool:
     """Whether it calls what Dynamo has compiled, in place of the function that was traced."""
     return any(name.startswith("__compiled_fn") for name in code.co_names)
+
+
+def _depends_on_hashes(code: CodeType) -> bool:
+    """Whether it may look at the hash of a text, or at the order of a set of texts. What a module's own code makes of
+    them is compared as its values."""
+    if code.co_name == "<module>":
+        return False
+    return not {"hash", "__hash__"}.isdisjoint(code.co_names) or _iterates_set(code)
 
 
 def _iterates_set(code: CodeType) -> bool:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from airgraph.errors import CacheError
 
 __all__ = [
@@ -33,6 +35,10 @@ _MADE_BY_DYNAMO = ("__builtins_dict__", "___unnamed_scope", "__compiled_fn", "__
 _HIDDEN = {f"__{name}__" for name in ("builtins", "globals", "import", "loader", "spec", "subclasses")}
 
 
+# `torch.ops` and its namespaces, which find operators when they are asked for them.
+_OPERATORS = (torch._ops._Ops, torch._ops._OpNamespace)
+
+
 class UnsupportedPath(CacheError):
     """A value is reached in a way that cannot be written down."""
 
@@ -44,7 +50,8 @@ class Attribute:
     name: str
 
     def read(self, owner: Any) -> Any:
-        return vars(owner)[self.name] if isinstance(owner, types.ModuleType) else getattr(owner, self.name)
+        is_module = isinstance(owner, types.ModuleType) and not isinstance(owner, _OPERATORS)
+        return vars(owner)[self.name] if is_module else getattr(owner, self.name)
 
 
 @dataclass(frozen=True, slots=True)

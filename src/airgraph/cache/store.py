@@ -83,11 +83,11 @@ class Store:
 
         Raises CacheError where the folder cannot be written.
         """
-        path = over or self._next()
         try:
             self._make_folder()
             self._remove_drafts()
             text = manifest.to_text(_key(self.root, make=True))
+            path = over or self._same(text) or self._next()
             draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
             try:
                 with os.fdopen(_create(draft), "w", encoding="utf-8") as file:
@@ -96,7 +96,8 @@ class Store:
             finally:
                 draft.unlink(missing_ok=True)
         except OSError as error:
-            raise CacheError(f"cannot write {path}: {error.strerror}. Give another cache_dir.") from error
+            where = error.filename or self.folder
+            raise CacheError(f"cannot write {where}: {error.strerror}. Give another cache_dir.") from error
         return path
 
     @contextmanager
@@ -126,6 +127,15 @@ class Store:
             with suppress(FileExistsError):
                 # Those around the cache are as the user wants them.
                 folder.mkdir(0o700 if folder == self.root or self.root in folder.parents else 0o777)
+
+    def _same(self, text: str) -> Path | None:
+        """The file that holds this already, as of a graph that needs what its process had not loaded yet."""
+        content = text.encode()
+        for path in self.files():
+            with suppress(OSError, CacheError):
+                if path.stat().st_size == len(content) and _content(path) == content:
+                    return path
+        return None
 
     def _next(self) -> Path:
         files = self.files()

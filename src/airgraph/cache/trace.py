@@ -7,11 +7,13 @@ show where outputs go in what the function returns, and in attributes that it wr
 from __future__ import annotations
 
 import inspect
+import random
 import re
 import sys
 import threading
 import types
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -89,15 +91,30 @@ def trace(
     def once(floats: FloatInputs | None) -> Manifest:
         return _traced(function, arguments, options, dynamic, decompositions, fingerprint, versions, read, floats)
 
+    with _random_as_it_was():
+        try:
+            return once(None if dynamic is False else floats)
+        except Executed:
+            raise
+        except CacheError:
+            if not floats.found:
+                raise
+            # They do more than feed tensors.
+            return once(None)
+
+
+@contextmanager
+def _random_as_it_was() -> Iterator[None]:
+    """Dynamo draws the numbers that a function draws, and nothing is to be executed."""
+    drawn = random.getstate()
     try:
-        return once(None if dynamic is False else floats)
+        yield
     except Executed:
         raise
-    except CacheError:
-        if not floats.found:
-            raise
-        # They do more than feed tensors.
-        return once(None)
+    except BaseException:
+        random.setstate(drawn)
+        raise
+    random.setstate(drawn)
 
 
 def _traced(
@@ -297,7 +314,7 @@ def _manifest(
         function=full_name(function),
         fingerprint=fingerprint,
         versions=versions,
-        sources=sources_of(observed.used(), modules_of(conditions, read)),
+        sources=sources_of(observed.used(), modules_of(conditions, read), Roots.of(function).function_globals),
         process=Process.now(observed.environment, depends_on_hashes=observed.depends_on_hashes),
         device=program.device,
         state=state,

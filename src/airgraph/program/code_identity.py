@@ -22,6 +22,7 @@ __all__ = [
     "digest_of_code",
     "goes_by_version",
     "held_text",
+    "with_metaclasses",
     "identity_of",
     "is_code",
     "is_versioned_class",
@@ -93,6 +94,12 @@ def identity_of(value: Any) -> str:
 def behaviour_of(class_: type) -> str:
     """The identity of a class without its data, such as a counter; enums' members are no data."""
     return _Description(with_data=False).code(class_)
+
+
+def with_metaclasses(class_: type) -> list[type]:
+    """All classes that decide what a class does."""
+    metaclass: type = type(class_)
+    return [*class_.__mro__, *metaclass.__mro__]
 
 
 def held_text(value: Any) -> str:
@@ -195,7 +202,7 @@ class _Description:
         if known is not None and (class_, self._with_data) in known:
             return str(known[class_, self._with_data])
         self._within_class = True
-        parts = [part for each in class_.__mro__ for part in self._defined(each)]
+        parts = [part for each in with_metaclasses(class_) for part in self._defined(each)]
         self._within_class = False
         made = f"{name} {_digest(parts)}"
         # Within a function, what leads back to that one was only named.
