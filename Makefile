@@ -78,6 +78,7 @@ bench: $(STAMPS)/demo
 	$(WITH_VENV) python benchmarks/memory.py
 	$(WITH_VENV) python benchmarks/passes.py
 	$(WITH_VENV) python benchmarks/cache.py
+	$(WITH_VENV) python benchmarks/door.py
 
 bench-npu: $(STAMPS)/npu
 	$(WITH_VENV) cmake --build simcann/build

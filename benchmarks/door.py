@@ -1,22 +1,26 @@
 """What a call through the compile cache costs beside its replay, by the number of conditions that it checks.
 
 The cost is the difference of two medians, of calls that take turns: the cached function, and the replay of its graph
-with arguments at hand. Run by cache.py; alone: `python benchmarks/door.py`, which prints and writes nothing.
+with arguments at hand. Prints a table and writes benchmarks/results/door-YYYY-MM-DD.json.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import measure
 import torch
 import workloads
+from rich.console import Console
+from rich.table import Table
 from torch import Tensor, nn
 
 import airgraph
 
+RESULTS = Path(__file__).resolve().parent / "results"
 CONDITIONS = (10, 100, 1000)
 ROUNDS = 40
 
@@ -122,8 +126,20 @@ def per_layer() -> float:
         return len(call._entries[0].manifest.conditions) / 40
 
 
+def main() -> None:
+    circumstances = measure.circumstances(ROUNDS)
+    rows = measured()
+    table = Table(title="a call through the compile cache, µs", title_justify="left")
+    for column in ("what", "conditions", "inputs", "call", "replay", "door"):
+        table.add_column(column)
+    for row in rows.values():
+        times = (row["call"]["median_us"], row["replay"]["median_us"], row["door_us"])
+        counts = (row["conditions"], row["inputs"])
+        table.add_row(row["description"], *map(str, counts), *(f"{time:.1f}" for time in times))
+    Console().print(table)
+    path = measure.write_json(RESULTS, "door", [1], {"measured": circumstances, "door": rows})
+    Console().print(f"wrote {path}", highlight=False, soft_wrap=True)
+
+
 if __name__ == "__main__":
-    for row in measured().values():
-        print(f"{row['description']}: {row['conditions']} conditions, {row['inputs']} inputs")
-        print(f"   call {row['call']['median_us']:.2f} µs, replay {row['replay']['median_us']:.2f} µs,")
-        print(f"   door {row['door_us']:.2f} µs")
+    main()
