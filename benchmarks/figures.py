@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ def newest_record(name: str) -> tuple[Path, dict[str, Any]]:
     return path, json.loads(path.read_text(encoding="utf-8"))
 
 
-def block(name: str, rows: list[tuple[str, str]]) -> str:
+def block(name: str, rows: Sequence[tuple[str, ...]], *, header: tuple[str, ...] = ("what", "measured")) -> str:
     """What was measured by benchmarks/NAME.py, as a table with its circumstances between markers."""
     path, record = newest_record(name)
     cpu, torch = record["machine"]["cpu"], record["versions"]["torch"]
@@ -29,9 +30,9 @@ def block(name: str, rows: list[tuple[str, str]]) -> str:
         f"Measured {record['date'][:10]} on {cpu}, torch {torch}, one thread:",
         f"[{path.name}](../benchmarks/results/{path.name}); `python benchmarks/{name}.py` repeats it.",
         "",
-        "| what | measured |",
-        "|---|---|",
-        *(f"| {what} | {measured} |" for what, measured in rows),
+        f"| {' | '.join(header)} |",
+        "|---" * len(header) + "|",
+        *(f"| {' | '.join(row)} |" for row in rows),
         END,
     ]
     return "\n".join(lines)
