@@ -11,7 +11,8 @@ from typing import Any
 from figures import DOCS, block, newest_record, write
 
 PAGE = DOCS / "cache.md"
-REASON_CHARACTERS = 80
+# Less than the record keeps, so that no word is cut.
+REASON_CHARACTERS = 155
 
 
 def render() -> str:
@@ -31,7 +32,9 @@ def cell(result: dict[str, Any]) -> str:
         return f"{wrong}not cached: {quoted(result['refused'])}"
     if result["refused"] is not None:
         return f"{wrong}cached, some calls not: {quoted(result['refused'])}"
-    return f"{wrong}cached" if result["read_again"] else f"{wrong}cached, but traced again at the next start"
+    if not result["read_again"]:
+        return f"{wrong}cached, but traced again at the next start"
+    return f"{wrong}cached" if result["cached"] == 1 else f"{wrong}cached, {result['cached']} graphs"
 
 
 def quoted(reason: str) -> str:

@@ -47,6 +47,13 @@ def test_the_figures_of_the_cache_page_are_those_of_the_newest_json() -> None:
     assert module.render() in module.PAGE.read_text(), "run: python benchmarks/cache_figures.py"
 
 
+def test_the_architectures_of_the_cache_page_are_those_of_the_newest_json() -> None:
+    _benchmark("readme_table")
+    _benchmark("figures")
+    module = _benchmark("architectures_figures")
+    assert module.render() in module.PAGE.read_text(), "run: python benchmarks/architectures_figures.py"
+
+
 def test_the_example_of_the_cache_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRGRAPH_CACHE_DIR", str(tmp_path))
     (example,) = re.findall(r"```python\n(.*?)```", (_ROOT / "docs" / "cache.md").read_text(), re.DOTALL)
