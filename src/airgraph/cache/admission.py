@@ -18,11 +18,20 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 def why_not_admitted(inputs: Sequence[CachedInput], conditions: Sequence[str], args: Sequence[Any]) -> str | None:
     """Why the graph does not serve these arguments, in words, or None. Looks at no values but numbers'."""
+    try:
+        return _why_not(inputs, conditions, args)
+    except UnsupportedExpression as error:
+        return str(error)
+
+
+def _why_not(inputs: Sequence[CachedInput], conditions: Sequence[str], args: Sequence[Any]) -> str | None:
     sizes: dict[str, int] = {}
-    for each, arg in zip(inputs, args, strict=True):
-        reason = _mismatch(each, arg, sizes)
-        if reason is not None:
-            return f"{each.plan.source}: {reason}"
+    # First what has symbols of its own, then what is worked out from them.
+    for compare in (_mismatch, _mismatch_of_expressions):
+        for each, arg in zip(inputs, args, strict=True):
+            reason = compare(each, arg, sizes)
+            if reason is not None:
+                return f"{each.plan.source}: {reason}"
     # Strides are expressions over all symbols, so they come after.
     for each, arg in zip(inputs, args, strict=True):
         if each.is_tensor:
@@ -38,10 +47,7 @@ def why_not_admitted(inputs: Sequence[CachedInput], conditions: Sequence[str], a
             reason = _bind(each.offset, int(arg.storage_offset()), sizes) if isinstance(each.offset, str) else None
             if reason is not None:
                 return f"{each.plan.source}: offset in its storage: {reason}"
-    try:
-        broken = next((text for text in conditions if not evaluate(text, sizes)), None)
-    except UnsupportedExpression as error:
-        return str(error)
+    broken = next((text for text in conditions if not evaluate(text, sizes)), None)
     if broken is not None:
         return f"{broken} does not hold for {sizes}"
     return _overlap(inputs, args)
@@ -51,7 +57,7 @@ def _mismatch(each: CachedInput, arg: Any, sizes: dict[str, int]) -> str | None:
     if not each.is_tensor:
         if type(arg) is not int:
             return f"expected an int, got {type(arg).__name__}"
-        return _bind(each.symbol, arg, sizes)  # type: ignore[arg-type]
+        return _bind(each.symbol, arg, sizes) if _is_plain(each.symbol) else None
     if not isinstance(arg, _PLAIN) or (type(arg) not in _PLAIN and not isinstance(arg, torch.nn.Buffer)):
         return f"expected a tensor, got {type(arg).__name__}"
     if arg.layout is not torch.strided:
@@ -62,13 +68,28 @@ def _mismatch(each: CachedInput, arg: Any, sizes: dict[str, int]) -> str | None:
     if lazy_of(arg) != each.lazy:
         return f"expected a tensor that is lazily '{each.lazy}', got one that is '{lazy_of(arg)}'"
     for dim, (want_size, size) in enumerate(zip(each.shape, arg.shape, strict=True)):
-        reason = _bind(want_size, size, sizes)
+        reason = _bind(want_size, size, sizes) if _is_plain(want_size) else None
         if reason is not None:
             return f"size of dimension {dim}: {reason}"
     return None
 
 
-def _bind(want: int | str, have: int, sizes: dict[str, int]) -> str | None:
+def _mismatch_of_expressions(each: CachedInput, arg: Any, sizes: dict[str, int]) -> str | None:
+    if not each.is_tensor:
+        return None if _is_plain(each.symbol) else _bind(each.symbol, arg, sizes)
+    for dim, (want_size, size) in enumerate(zip(each.shape, arg.shape, strict=True)):
+        reason = None if _is_plain(want_size) else _bind(want_size, size, sizes)
+        if reason is not None:
+            return f"size of dimension {dim}: {reason}"
+    return None
+
+
+def _is_plain(size: int | str | None) -> bool:
+    """Whether it is a number or one symbol."""
+    return not isinstance(size, str) or size.isidentifier()
+
+
+def _bind(want: int | str | None, have: int, sizes: dict[str, int]) -> str | None:
     """Gives a symbol its value, or compares with the one it has."""
     if isinstance(want, str) and want.isidentifier() and want not in sizes:
         sizes[want] = have
@@ -77,8 +98,8 @@ def _bind(want: int | str, have: int, sizes: dict[str, int]) -> str | None:
     return None if known == have else f"expected {known}{f' ({want})' if isinstance(want, str) else ''}, got {have}"
 
 
-def _known(size: int | str, sizes: dict[str, int]) -> int:
-    return size if isinstance(size, int) else evaluate(size, sizes)
+def _known(size: int | str | None, sizes: dict[str, int]) -> Any:
+    return evaluate(size, sizes) if isinstance(size, str) else size
 
 
 def _overlap(inputs: Sequence[CachedInput], args: Sequence[Any]) -> str | None:

@@ -6,6 +6,7 @@ import copy
 import functools
 import inspect
 import logging
+import re
 import threading
 import time
 import types
@@ -342,10 +343,11 @@ class CachedFunction:
         """Calls that no cached graph serves are compiled as without a cache."""
         if self._uncached is None:
             self._uncached = self._compile_uncached(self._function)
-        reason = str(error)
+        # Numbers in it may be those of the call.
+        reason = re.sub(r"\d+", "#", str(error))
         if reason not in self._failures:
             warnings.warn(
-                f"airgraph: a call of {self._name} is not cached but compiled at every start: {reason}. Its results "
+                f"airgraph: a call of {self._name} is not cached but compiled at every start: {error}. Its results "
                 "are the same.",
                 stacklevel=5,
             )

@@ -40,7 +40,10 @@ _SYMBOLIC: dict[str, Callable[..., Any]] = {
         )
     },
     **{f"math.{name}": getattr(math, name) for name in ("ceil", "floor", "trunc", "sqrt")},
-    **{f"torch.{name}": getattr(torch, name) for name in ("sym_max", "sym_min", "sym_float", "sym_int", "sym_not")},
+    **{
+        f"torch.{name}": getattr(torch, name)
+        for name in ("sym_max", "sym_min", "sym_float", "sym_int", "sym_not", "sym_sum")
+    },
 }  # fmt: skip
 _NAME_OF_SYMBOLIC = {function: name for name, function in _SYMBOLIC.items()}
 _NAMED_VALUES: dict[str, type] = {
