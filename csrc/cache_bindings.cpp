@@ -102,7 +102,7 @@ void bind_cache(py::module_& m) {
       .def("read", &Gate::read);
 
   py::class_<Observer>(m, "Observer")
-      .def(py::init<const py::list&>())
+      .def(py::init<const py::list&, const py::list&>())
       .def("__enter__", &Observer::install)
       .def("__exit__", [](Observer& self, const py::args&) { self.remove(); })
       .def("seen", &Observer::seen);

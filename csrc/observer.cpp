@@ -20,12 +20,15 @@ py::object globals_of(PyFrameObject* frame) {
 
 }  // namespace
 
-Observer::Observer(const py::list& watched) {
+Observer::Observer(const py::list& watched, const py::list& passed_over) {
   for (const auto& each : watched) {
     auto [code, function] = each.cast<std::pair<py::object, py::object>>();
     // Looked up by address: to hash a code object is slow.
     auto* const key = code.ptr();
     watched_.insert_or_assign(key, Watched{std::move(code), std::move(function)});
+  }
+  for (const auto& code : passed_over) {
+    passed_over_.insert_or_assign(code.ptr(), py::reinterpret_borrow<py::object>(code));
   }
 }
 
@@ -38,6 +41,7 @@ void Observer::install() {
   const auto* thread = PyThreadState_Get();
   before_ = thread->c_profilefunc;
   before_argument_ = py::reinterpret_borrow<py::object>(thread->c_profileobj);
+  outermost_ = nullptr;
   handle_ = py::capsule(this, HANDLE);
   PyEval_SetProfile(&Observer::on_event, handle_.ptr());
 }
@@ -73,6 +77,9 @@ int Observer::on_event(PyObject* self, PyFrameObject* frame, int what, PyObject*
   if (what == PyTrace_CALL && observer->note(frame) != 0) {
     return -1;
   }
+  if (what == PyTrace_RETURN && frame == observer->outermost_) {
+    observer->outermost_ = nullptr;
+  }
   if (observer->before_ != nullptr) {
     return observer->before_(observer->before_argument_.ptr(), frame, what, argument);
   }
@@ -80,10 +87,15 @@ int Observer::on_event(PyObject* self, PyFrameObject* frame, int what, PyObject*
 }
 
 int Observer::note(PyFrameObject* frame) {
-  if (is_noting_) {
+  if (is_noting_ || outermost_ != nullptr) {
     return 0;
   }
   const auto code = code_of(frame);
+  auto* const name = reinterpret_cast<PyCodeObject*>(code.ptr())->co_name;
+  if (passed_over_.contains(code.ptr()) || PyUnicode_Compare(name, del_.ptr()) == 0) {
+    outermost_ = frame;
+    return 0;
+  }
   if (known_.insert(code.ptr()).second) {
     seen_.push_back({code, globals_of(frame)});
   }

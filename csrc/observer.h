@@ -14,7 +14,8 @@ namespace airgraph {
 class Observer {
  public:
   // watched: pairs of a code object and a function, which is called with the frame whenever that code begins to run.
-  explicit Observer(const pybind11::list& watched);
+  // passed_over: code objects; what runs below them, and below the end of an object, is neither kept nor watched.
+  Observer(const pybind11::list& watched, const pybind11::list& passed_over);
   Observer(const Observer&) = delete;
   Observer& operator=(const Observer&) = delete;
   ~Observer();
@@ -38,6 +39,10 @@ class Observer {
   };
 
   std::unordered_map<PyObject*, Watched> watched_;
+  std::unordered_map<PyObject*, pybind11::object> passed_over_;
+  pybind11::object del_ = pybind11::str("__del__");
+  // The outermost frame that is passed over now.
+  PyFrameObject* outermost_ = nullptr;
   std::vector<Seen> seen_;
   std::unordered_set<PyObject*> known_;
   // What Python holds for it while it is installed.

@@ -49,7 +49,8 @@ Watch::Watch(const py::tuple& items, const py::tuple& lengths, const py::tuple& 
              const py::tuple& whole_classes) {
   for (const auto& each : items) {
     const auto [owner, key, value] = each.cast<std::tuple<py::object, py::object, py::object>>();
-    if (is_plain_dict(owner)) {
+    // Of a subclass of dict what dict itself holds, and not what its own `__getitem__` makes of that.
+    if (PyDict_Check(owner.ptr())) {
       dict(owner).items.push_back({key, value});
     } else {
       items_.push_back({owner, key, value});

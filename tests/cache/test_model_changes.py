@@ -345,3 +345,28 @@ def test_globals_with_two_underscores(tmp_path: Path, monkeypatch: pytest.Monkey
     equal_to_eager(call, (x,))
     monkeypatch.setitem(globals(), "__SCALE", 3.0)
     equal_to_eager(call, (x,))
+
+
+class Registry(OrderedDict[str, type[nn.Module]]):
+    """Makes a new module at each look, as transformers' table of activations does."""
+
+    def __getitem__(self, name: str) -> Any:
+        return super().__getitem__(name)()
+
+
+registry = Registry(act=nn.ReLU, other=nn.Tanh)
+
+
+def by_registry(x: Tensor) -> Tensor:
+    act: Tensor = registry["act"](x)
+    return act * 2
+
+
+def test_an_entry_of_a_dict_that_makes_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    call = cached(by_registry, tmp_path)
+    x = torch.randn(4)
+    for _ in range(3):
+        torch.testing.assert_close(call(x), by_registry(x))
+    assert len(call.files) == 1
+    monkeypatch.setitem(registry, "act", nn.Sigmoid)
+    torch.testing.assert_close(call(x), by_registry(x))

@@ -124,16 +124,17 @@ def sources_of(
 
 def what_changed(recorded: Iterable[Source], namespace: Mapping[str, Any] | None = None) -> str | None:
     """The first file or function that is not as it was, or None. namespace: the globals of the cached function, whose
-    module may be found in no other way; None where no function is at hand, and files are looked at where they were."""
+    module may be found in no other way; None where no function is at hand: then files are looked at where they were,
+    and what modules hold is not."""
     for source in recorded:
-        if source.function.startswith(_VALUE):
+        if namespace is None:
+            now = source.digest if source.function else _checksum(source.file)
+        elif source.function.startswith(_VALUE):
             name, held = source.function.removeprefix(_VALUE), _namespace_of(source.module, namespace)
             now = _digest_of_value(held[name]) if name in held else None
         elif source.function:
             code = _named_code(_namespace_of(source.module, namespace), source.function)
             now = None if code is None else digest_of_code(code)
-        elif namespace is None:
-            now = _checksum(source.file)
         else:
             file = _file_of(_namespace_of(source.module, namespace)) or _would_load(source.module) or source.file
             now = _checksum(file)

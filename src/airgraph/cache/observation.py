@@ -6,7 +6,11 @@ Method: the interpreter's profiling hook (`csrc/observer.h`), which sees Dynamo 
 from __future__ import annotations
 
 import dis
+import importlib._bootstrap as import_system
+import logging
 import os
+import warnings
+import weakref
 from collections.abc import Mapping
 from types import CodeType, FrameType
 from typing import Any
@@ -25,6 +29,16 @@ _WHOLE = tuple(
     for name in ("__iter__", "__len__", "copy", "__setitem__", "__delitem__", "__or__", "__ror__", "__ior__")
     if (function := vars(os._Environ).get(name)) is not None
 )
+# What runs below them belongs to the process that happened to trace: log handlers, hooks of imports and of warnings,
+# the bodies of modules, the end of objects.
+_PASSED_OVER = [
+    function.__code__
+    for module, name in (
+        (logging.Logger, "_log"), (logging.Logger, "handle"), (warnings, "_showwarnmsg"),
+        (import_system, "_find_and_load"), (weakref.finalize, "__call__"),
+    )
+    if (function := getattr(module, name, None)) is not None
+]  # fmt: skip
 _AROUND_ENVIRONMENT = ("os", "_collections_abc", "collections.abc")
 
 
@@ -47,7 +61,8 @@ class Observation:
                 (InliningInstructionTranslator.__init__.__code__, notes.on_inlined),
                 (functions.invoke_and_store_as_constant.__code__, notes.on_constant),
                 (_LOOK_UP, notes.on_lookup),
-            ]
+            ],
+            _PASSED_OVER,
         )
 
     @property

@@ -66,6 +66,7 @@ class Watch:
                 self._add_attribute(owner, step.name, value)
             elif isinstance(step, Item) and not isinstance(owner, tuple):
                 self._items[id(owner), step.key] = (owner, step.key, value)
+                self.is_blind = self.is_blind or step.read(owner) is not value
             elif isinstance(step, TypeOf):
                 self._types[id(owner)] = (owner, value)
             elif isinstance(step, Size):

@@ -1,0 +1,111 @@
+"""What takes part in a trace is compared at later starts; what merely happens while it runs is not."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from cached_functions import cached
+from torch import Tensor
+
+from airgraph.cache.store import read_manifest
+
+happened = 0
+
+
+def note(*_: Any, **__: Any) -> None:
+    """Reads and writes a global of this module."""
+    global happened
+    happened += 1
+
+
+@torch.compiler.allow_in_graph
+def opaque(x: Tensor) -> Tensor:
+    note_what_happens()
+    return x * 2
+
+
+def call_opaque(x: Tensor) -> Tensor:
+    return opaque(x)
+
+
+class Handler(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        note()
+
+
+class Finder(MetaPathFinder):
+    def find_spec(self, *_: Any) -> None:
+        note()
+
+
+class Ended:
+    def __del__(self) -> None:
+        note()
+
+
+@contextmanager
+def handler() -> Iterator[Callable[[], None]]:
+    logger, made = logging.getLogger("airgraph.tests.observation"), Handler()
+    logger.addHandler(made)
+    yield lambda: logger.warning("noted")
+    logger.removeHandler(made)
+
+
+@contextmanager
+def warning_hook() -> Iterator[Callable[[], None]]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = note
+        yield lambda: warnings.warn("noted", stacklevel=1)
+
+
+@contextmanager
+def import_hook() -> Iterator[Callable[[], None]]:
+    finder = Finder()
+    sys.meta_path.insert(0, finder)
+
+    def missing() -> None:
+        with pytest.raises(ImportError):
+            __import__("airgraph_tests_missing")
+
+    yield missing
+    sys.meta_path.remove(finder)
+
+
+@contextmanager
+def end_of_an_object() -> Iterator[Callable[[], None]]:
+    yield lambda: [Ended()].clear()
+
+
+note_what_happens: Callable[[], Any] = note
+
+
+@pytest.mark.parametrize("hook", [handler, warning_hook, import_hook, end_of_an_object])
+def test_what_only_happens_while_tracing_is_not_compared(
+    hook: Callable[[], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = happened
+    with hook() as happen:
+        monkeypatch.setattr(sys.modules[__name__], "note_what_happens", happen)
+        torch.testing.assert_close(cached(call_opaque, tmp_path)(torch.ones(3)), torch.full((3,), 2.0))
+    assert happened > before
+    assert "=happened" not in _values(tmp_path)
+
+
+def test_what_code_that_runs_while_tracing_reads_is_compared(tmp_path: Path) -> None:
+    torch.testing.assert_close(cached(call_opaque, tmp_path)(torch.ones(3)), torch.full((3,), 2.0))
+    assert "=happened" in _values(tmp_path)
+
+
+def _values(folder: Path) -> set[str]:
+    (file,) = folder.rglob("*.airgraph")
+    return {source.function for source in read_manifest(file).sources if source.module == __name__}
