@@ -17,6 +17,10 @@ namespace py = pybind11;
 
 constexpr std::array kDevices = {at::kCPU, at::kCUDA, at::kPrivateUse1};
 
+// Of transforms of torch.func, and of torch.jit.trace.
+constexpr c10::DispatchKeySet kObserving(
+    {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::Tracer});
+
 uint64_t autocast() {
   uint64_t packed = 0;
   for (const auto device : kDevices) {
@@ -51,7 +55,7 @@ void Settled::settle() {
 
 bool Settled::unchanged() const {
   return c10::impl::TorchDispatchModeTLS::stack_len() == 0 &&
-         !c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode) && now() == settled_;
+         !c10::impl::tls_local_dispatch_key_set().included_.has_any(kObserving) && now() == settled_;
 }
 
 }  // namespace airgraph

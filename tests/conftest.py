@@ -1,6 +1,7 @@
 """Every test begins with nothing compiled and nothing counted."""
 
 import importlib.util
+import logging
 import os
 from collections.abc import Iterator
 
@@ -19,6 +20,9 @@ import airgraph
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Workers share the cores already.
     torch.set_num_threads(1)
+
+# Hundreds of lines a trace, which pytest would keep and print with each failure.
+logging.getLogger("torch.__trace").propagate = False
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

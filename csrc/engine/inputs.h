@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <c10/util/SmallVector.h>
+#include <torch/csrc/autograd/forward_grad.h>
 
 #include <algorithm>
 #include <optional>
@@ -135,10 +136,11 @@ class Inputs {
   // A placed argument somewhere else is the last thing to be told: all others are right then.
   template <class Arguments>
   std::optional<Problem> problem(const Arguments& at) const {
+    const bool may_have_tangents = has_forward_level();
     std::optional<Problem> moved;
     for (const auto& input : placed_) {
       const at::Tensor& arg = at(input.index);
-      if (is_foreign(arg)) {
+      if (is_wrapped(arg) || (may_have_tangents && has_tangent(arg))) {
         return Problem{Problem::Kind::foreign, input.index};
       }
       if (input.is_formed && !input.form.is_of(arg)) {
@@ -150,7 +152,7 @@ class Inputs {
     }
     for (const auto& input : copied_) {
       const at::Tensor& arg = at(input.index);
-      if (is_foreign(arg)) {
+      if (is_wrapped(arg) || (may_have_tangents && has_tangent(arg))) {
         return Problem{Problem::Kind::foreign, input.index};
       }
       if (!input.form.is_of(arg)) {
@@ -284,8 +286,16 @@ class Inputs {
     }
   }
 
-  // Whether a tensor is something else than elements in memory of its device.
-  static bool is_foreign(const at::Tensor& arg) {
+  // Whether a tensor is something else, or more, than elements in memory of its device.
+  static bool is_foreign(const at::Tensor& arg) { return is_wrapped(arg) || (has_forward_level() && has_tangent(arg)); }
+
+ private:
+  // Whether forward-mode derivatives are being computed, by anyone. There is only the level 0.
+  static bool has_forward_level() { return torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr; }
+
+  static bool has_tangent(const at::Tensor& arg) { return arg._fw_grad(0).defined(); }
+
+  static bool is_wrapped(const at::Tensor& arg) {
     constexpr c10::DispatchKeySet foreign(
         {c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot, c10::DispatchKey::Functionalize,
          c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::Batched,
@@ -296,7 +306,6 @@ class Inputs {
     return arg.key_set().has_any(foreign | functionality) || arg.layout() != at::kStrided;
   }
 
- private:
   struct Written {
     size_t index;
     Span span;

@@ -16,6 +16,7 @@ from airgraph.backend import get_backend
 from airgraph.cache.door import CachedFunction
 from airgraph.cache.ranks import on_this_rank
 from airgraph.cache.readable import readable
+from airgraph.cache.state import without_gradients
 from airgraph.cache.store import SUFFIX, default_folder
 from airgraph.errors import CacheError, OptionError
 from airgraph.options import Options
@@ -66,7 +67,7 @@ def cache_compile(
 
 
 def _compile_uncached(options: Options, dynamic: bool | None, function: Callable[..., Any]) -> Callable[..., Any]:
-    return torch.no_grad()(torch.compile(function, backend=get_backend(options), dynamic=dynamic))
+    return without_gradients()(torch.compile(function, backend=get_backend(options), dynamic=dynamic))
 
 
 def readable_cache(path: str | os.PathLike[str], print_output: bool = True, file: TextIO | None = None) -> str:

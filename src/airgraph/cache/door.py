@@ -24,9 +24,10 @@ from airgraph.cache.manifest import Manifest
 from airgraph.cache.ranks import on_this_rank
 from airgraph.cache.roots import Roots, without_grad_mode
 from airgraph.cache.staleness import why_stale
+from airgraph.cache.state import without_gradients
 from airgraph.cache.store import Store
 from airgraph.cache.trace import Executed, full_name, trace
-from airgraph.capture.callable import CannotCapture, Unsuited
+from airgraph.capture.callable import CannotCapture, Overlapping, Unsuited
 from airgraph.capture.ledger import ledger
 from airgraph.errors import CacheError
 from airgraph.memory.locks import renew_after_fork
@@ -69,6 +70,7 @@ class CachedFunction:
         # Without what torch.no_grad and its like put around it: a graph is replayed without gradients anyway.
         function = without_grad_mode(function)
         self.__wrapped__ = function
+        functools.update_wrapper(self, function, updated=())
         self._name = full_name(function)
         # Where the object of a method is among *args, as in a decorator's wrapper, it is an argument like others.
         inner = getattr(function, "__func__", function)
@@ -100,7 +102,7 @@ class CachedFunction:
         self._fingerprint: str | None = None
         self._uncached: Callable[..., Any] | None = None
         self._failures: list[str] = []
-        self._warned_of_overlap = False
+        self._warned_of_arguments = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_dynamo_compiling():
@@ -328,15 +330,16 @@ class CachedFunction:
         """The function itself: what is traced for one overlap of arguments is wrong for another, and nobody looks."""
         if self._strict:
             raise CacheError(f"{self._name} cannot be cached for this call: {reason}") from reason
-        if not self._warned_of_overlap:
-            self._warned_of_overlap = True
+        if not self._warned_of_arguments:
+            self._warned_of_arguments = True
+            hint = " Pass tensors that share no memory with what is written." if isinstance(reason, Overlapping) else ""
             warnings.warn(
                 f"airgraph: a call of {self._name} is not cached and runs as it is: {reason}. Its results are the "
-                "same. Pass tensors that share no memory with what is written.",
+                f"same.{hint}",
                 stacklevel=4,
             )
         ledger.count("eager_calls")
-        with torch.no_grad():
+        with without_gradients():
             return self._call(self._function, values)
 
     def _give_up(self, error: CacheError) -> None:
@@ -354,8 +357,8 @@ class CachedFunction:
         self._failures.append(reason)
 
 
-def _overlap(values: tuple[Any, ...]) -> CacheError | None:
+def _overlap(values: tuple[Any, ...]) -> Overlapping | None:
     """Whether two tensors of a call share memory, which torch.compile looks at when it traces and never again."""
     tensors = [each for each in tree_leaves(values) if isinstance(each, torch.Tensor) and each.layout is torch.strided]
     found = engine().first_overlap(tensors, list(range(len(tensors))))
-    return None if found is None else CacheError("two tensors among its arguments share memory")
+    return None if found is None else Overlapping("two tensors among its arguments share memory")

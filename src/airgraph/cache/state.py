@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch.utils._python_dispatch
 
 from airgraph.runtime.cpu.engine import engine
 
-__all__ = ["State", "settled"]
+__all__ = ["State", "settled", "without_gradients"]
 
 _DEVICE_CONTEXT = "torch.utils._device.DeviceContext"
 
@@ -64,15 +65,25 @@ def settled() -> Any:
     return made
 
 
+@contextmanager
+def without_gradients() -> Iterator[None]:
+    """As `torch.no_grad`, but not for a transform of torch.func, which may have been asked for them."""
+    if torch._C._functorch.peek_interpreter_stack() is None:
+        with torch.no_grad():
+            yield
+    else:
+        yield
+
+
 def _function_modes() -> list[Any]:
     return list(torch.overrides._get_current_function_mode_stack())
 
 
 def _dispatch_modes() -> list[Any]:
-    """With transforms of torch.func, under which a tensor is not what it seems."""
+    """With transforms of torch.func and torch.jit.trace, under which a tensor is not what it seems."""
     modes: list[Any] = list(torch.utils._python_dispatch._get_current_dispatch_mode_stack())
-    transform = torch._C._functorch.peek_interpreter_stack()
-    return [*modes, *([] if transform is None else [transform])]
+    others = (torch._C._functorch.peek_interpreter_stack(), torch._C._get_tracing_state())
+    return [*modes, *(each for each in others if each is not None)]
 
 
 def _autocast(device: str) -> str:

@@ -29,7 +29,7 @@ from airgraph.program.support import check_capturable
 from airgraph.runtime.base import DeviceGraph, DeviceRuntime, InputProblem, TakesTurns
 from airgraph.runtime.cpu.engine import engine
 
-__all__ = ["CannotCapture", "CapturedGraph", "GraphedCallable", "NotAdmitted", "Unsuited"]
+__all__ = ["CannotCapture", "CapturedGraph", "GraphedCallable", "NotAdmitted", "Overlapping", "Unsuited"]
 
 log = logging.getLogger(__name__)
 
@@ -235,7 +235,7 @@ class GraphedCallable:
         Not by the final FX graph, which writes into its own intermediates: those need not be of the arguments' kind.
         """
         if self._uncaptured is None:
-            raise Unsuited("an argument is a fake tensor, a subclass, or wrapped by a transform")
+            raise Unsuited("an argument is a fake tensor, a subclass, wrapped by a transform, or has a tangent")
         ledger.count("eager_calls")
         return list(self._uncaptured(*args))
 

@@ -11,6 +11,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from airgraph.memory.turn import Turn
 from airgraph.program.inputs import span_nbytes
@@ -97,10 +98,12 @@ def _matmul_precision() -> str:
 
 
 def is_foreign(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is something else than elements in memory of its device."""
+    """Whether a tensor is something else, or more, than elements in memory of its device."""
     keys = torch._C._dispatch_keys(tensor)
     return any(keys.has(getattr(torch._C.DispatchKey, name)) for name in ("Python", "Functionalize", "ZeroTensor")) or (
-        torch._C._functorch.is_functorch_wrapped_tensor(tensor) or tensor.layout is not torch.strided
+        torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        or tensor.layout is not torch.strided
+        or (forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None)
     )
 
 
