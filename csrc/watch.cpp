@@ -1,5 +1,9 @@
 #include "watch.h"
 
+#include <algorithm>
+#include <map>
+#include <utility>
+
 namespace airgraph {
 namespace {
 
@@ -47,6 +51,15 @@ Watch::Watch(const py::tuple& items, const py::tuple& lengths, const py::tuple& 
              const py::tuple& attributes, const py::tuple& types,
              const py::tuple& class_items, const py::tuple& class_absent, const py::tuple& functions,
              const py::tuple& whole_classes) {
+  // In the order of their addresses: neighbours in memory are looked at one after the other.
+  std::map<PyObject*, Dict> by_dict;
+  std::map<PyObject*, Class> by_class;
+  const auto dict = [&by_dict](const py::object& owner) -> Dict& {
+    return by_dict.try_emplace(owner.ptr(), owner).first->second;
+  };
+  const auto class_of = [&by_class](const py::object& owner) -> Class& {
+    return by_class.try_emplace(owner.ptr(), owner).first->second;
+  };
   for (const auto& each : items) {
     const auto [owner, key, value] = each.cast<std::tuple<py::object, py::object, py::object>>();
     // Of a subclass of dict what dict itself holds, and not what its own `__getitem__` makes of that.
@@ -103,6 +116,15 @@ Watch::Watch(const py::tuple& items, const py::tuple& lengths, const py::tuple& 
     const auto [owner, expected] = each.cast<std::tuple<py::object, py::object>>();
     types_.push_back({owner, expected});
   }
+  for (auto& [address, each] : by_dict) {
+    dicts_.push_back(std::move(each));
+  }
+  for (auto& [address, each] : by_class) {
+    classes_.push_back(std::move(each));
+  }
+  std::sort(functions_.begin(), functions_.end(),
+            [](const Function& a, const Function& b) { return a.owner.ptr() < b.owner.ptr(); });
+  std::sort(types_.begin(), types_.end(), [](const Item& a, const Item& b) { return a.key.ptr() < b.key.ptr(); });
   for (const auto& each : dicts_) {
     dicts_seen_.push_back({each.version.place(), 0});
     all_counted_ = all_counted_ && each.version.now() != 0;
@@ -117,23 +139,6 @@ Watch::Watch(const py::tuple& items, const py::tuple& lengths, const py::tuple& 
   for (const auto& each : types_) {
     types_seen_.push_back({each.key.ptr(), reinterpret_cast<PyTypeObject*>(each.value.ptr())});
   }
-}
-
-Watch::Dict& Watch::dict(const py::object& owner) {
-  const auto [place, is_new] = places_.try_emplace(owner.ptr(), dicts_.size());
-  if (is_new) {
-    dicts_.emplace_back(owner);
-  }
-  return dicts_[place->second];
-}
-
-Watch::Class& Watch::class_of(const py::object& owner) {
-  const auto [place, is_new] = class_places_.try_emplace(owner.ptr(), classes_.size());
-  if (is_new) {
-    classes_.emplace_back();
-    classes_.back().owner = owner;
-  }
-  return classes_[place->second];
 }
 
 bool Watch::Class::changed() const {
@@ -353,8 +358,6 @@ void Watch::clear() {
   const auto functions = std::move(functions_);
   const auto keys = std::move(keys_), types = std::move(types_);
   cleared_ = true;
-  places_.clear();
-  class_places_.clear();
 }
 
 }  // namespace airgraph

@@ -4,7 +4,7 @@
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "dict_version.h"
@@ -62,6 +62,8 @@ class Watch {
   // What is watched in one class, and found through it. As long as its version is the same, neither it nor a base of it
   // has changed.
   struct Class {
+    explicit Class(pybind11::object class_) : owner(std::move(class_)) {}
+
     pybind11::object owner;
     std::vector<Item> attributes, items;
     std::vector<pybind11::object> absent;
@@ -100,8 +102,6 @@ class Watch {
   bool classes_changed();
   bool functions_changed() const;
   bool types_changed() const;
-  Dict& dict(const pybind11::object& owner);
-  Class& class_of(const pybind11::object& owner);
 
   std::vector<Dict> dicts_;
   std::vector<Class> classes_;
@@ -113,7 +113,6 @@ class Watch {
   // Whether every dict's changes are counted together, and how many there were at the last comparison.
   bool all_counted_ = true;
   uint64_t changes_seen_ = 0;
-  std::unordered_map<PyObject*, size_t> places_, class_places_;
   std::vector<Entry> items_, attributes_;
   std::vector<Sized> lengths_;
   // An object and the tuple of its keys, where it is no plain dict; an object and its class.
