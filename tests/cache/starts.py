@@ -11,11 +11,17 @@ from types import TracebackType
 from typing import Any
 
 _SERVER = """
-import json, os, runpy, sys, traceback, warnings
+import gc, json, os, runpy, sys, traceback, warnings
 import torch, torch._dynamo, torch._functorch.aot_autograd, airgraph
 from airgraph.runtime.cpu.engine import engine
 torch.set_num_threads(1)
 engine()
+# What a first trace imports and builds, which every start would do again.
+torch.compile(lambda x: x + 1, backend="airgraph")(torch.ones(2))
+torch._dynamo.reset()
+airgraph.reset()
+gc.collect()
+gc.freeze()
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 for line in sys.stdin:

@@ -451,14 +451,17 @@ def test_threads_with_caches_of_their_own(device: str) -> None:
 
 
 @torch.no_grad()
-def test_verification_follows_a_moved_cache(device: str) -> None:
-    call = torch.compile(step, backend="airgraph", dynamic=False, options={"verify_every": 3})
+@pytest.mark.parametrize("options", [{"verify_every": 3}, {"capture_limit": 1}], ids=str)
+def test_caches_by_turns(device: str, options: dict[str, int]) -> None:
+    """Verification follows a moved cache, and with one capture at a time nothing is eager."""
+    call = torch.compile(step, backend="airgraph", dynamic=False, options=options)
     ours = [torch.zeros(4, 3, device=device) for _ in range(3)]
     theirs = [cache.clone() for cache in ours]
-    for i in range(30):
+    for i in range(60):
         args = _args(device, i)
         torch.testing.assert_close(call(ours[i % 3], *args), step(theirs[i % 3], *args))
     torch.testing.assert_close(ours, theirs)
+    assert counters()["eager_calls"] == 0
     if device == "cpu":
         assert counters()["captures"] == 1
 
@@ -479,19 +482,6 @@ def test_past_the_capture_limit_the_oldest_goes(device: str, door: str, tmp_path
     # Two rows come back again and again, and stay: the least recently used goes, not the first made.
     assert counters()["captures"] == 8 and counters()["eager_calls"] == 0
     assert sum(row["state"] == "captured" for row in report()["graphs"]) == 2
-
-
-@torch.no_grad()
-def test_past_the_capture_limit_with_moving_caches_nothing_is_eager(device: str) -> None:
-    """Also after a reset, and with one capture at a time."""
-    call = torch.compile(step, backend="airgraph", dynamic=False, options={"capture_limit": 1})
-    ours = [torch.zeros(4, 3, device=device) for _ in range(3)]
-    theirs = [cache.clone() for cache in ours]
-    for i in range(60):
-        args = _args(device, i)
-        torch.testing.assert_close(call(ours[i % 3], *args), step(theirs[i % 3], *args))
-    torch.testing.assert_close(ours, theirs)
-    assert counters()["eager_calls"] == 0
 
 
 @torch.no_grad()
