@@ -27,9 +27,16 @@ logging.getLogger("torch.__trace").propagate = False
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", action="append", help="run the conformance tests on this device only; may be repeated")
-    parser.addoption("--full-sweep", action="store_true", help="take all operator samples, not a few of each")
+    parser.addoption("--full-sweep", action="store_true", help="take all cases and samples, not a few of each")
     parser.addoption("--forged", type=int, default=1000, help="damaged cache files, 20000 if in doubt")
     parser.addoption("--edits", type=int, default=100, help="starts of a project edited at random, 10000 if in doubt")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--full-sweep"):
+        left_out = [item for item in items if item.get_closest_marker("sweep")]
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.fixture(autouse=True)

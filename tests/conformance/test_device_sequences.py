@@ -108,7 +108,7 @@ def test_any_sequence_gives_what_eager_gives(device: str, modes: dict, request: 
         options["use_graph_pool"] = airgraph.graph_pool_handle(device)
     models = [Model(factor, device) for factor in (1.0, -2.0)]
     compiled = [torch.compile(m, backend="airgraph", dynamic=True, fullgraph=True, options=options) for m in models]
-    examples = 400 if request.config.getoption("--full-sweep") else 12 if device == "cpu" else 6
+    examples = 400 if request.config.getoption("--full-sweep") else 6
 
     @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
     @given(st.lists(_STEPS, max_size=25))

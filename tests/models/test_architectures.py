@@ -15,6 +15,7 @@ import airgraph
 BROKEN_UP = {"mixtral-loop"}
 # AOTAutograd lowers Mamba's matmuls differently from eager: backend="aot_eager" differs in the last bit as well.
 WITHIN_TOLERANCE = {"mamba"}
+WHOLE = [architecture for name, architecture in zoo.ARCHITECTURES.items() if name not in BROKEN_UP]
 SHAPES = ((2, 6), (3, 9), (2, 6))
 
 
@@ -28,8 +29,7 @@ def _forward(architecture: zoo.Architecture) -> Callable[..., torch.Tensor]:
     return forward
 
 
-@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
-@pytest.mark.parametrize("architecture", [a for a in zoo.ARCHITECTURES.values() if a.name not in BROKEN_UP], ids=str)
+@pytest.mark.parametrize(("architecture", "dynamic"), zoo.static_and_dynamic(WHOLE))
 @torch.no_grad()
 def test_forward_equals_eager_and_is_captured_whole(architecture: zoo.Architecture, dynamic: bool) -> None:
     forward = _forward(architecture)

@@ -83,8 +83,7 @@ def _assert_close_to_eager(got: Run, eager: Run) -> None:
     torch.testing.assert_close(got.cache, eager.cache)
 
 
-@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
-@pytest.mark.parametrize("decoder", WHOLE, ids=str)
+@pytest.mark.parametrize(("decoder", "dynamic"), zoo.static_and_dynamic(WHOLE))
 @torch.no_grad()
 def test_decode_equals_eager_at_every_step(decoder: zoo.Decoder, dynamic: bool) -> None:
     lowered = _lowered(str(decoder))

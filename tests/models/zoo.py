@@ -6,10 +6,11 @@ tested is the operators that an architecture uses, not their size.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import torch
 import transformers as hf
 
@@ -22,6 +23,7 @@ __all__ = [
     "Session",
     "cache_tensors",
     "random_ids",
+    "static_and_dynamic",
 ]
 
 VOCABULARY = 128
@@ -29,6 +31,7 @@ MEL_BINS = 16
 AUDIO_FRAMES = 40
 CACHE_LEN = 72
 _WIDTH, _LAYERS, _HEADS = 32, 2, 4
+_STATIC_TOO = ("llama", "bert", "whisper", "mamba")
 
 _DECODER = {
     "vocab_size": VOCABULARY,
@@ -65,6 +68,20 @@ class Architecture:
 
     def __str__(self) -> str:
         return self.name
+
+
+def static_and_dynamic(models: Iterable[Any]) -> list[Any]:
+    """Parameters of a test: each model with dynamic shapes, and some with static ones; all of them in a full sweep."""
+    return [
+        pytest.param(
+            model,
+            dynamic,
+            marks=[pytest.mark.sweep] * (not dynamic and str(model) not in _STATIC_TOO),
+            id=f"{model}-{'dynamic' if dynamic else 'static'}",
+        )
+        for model in models
+        for dynamic in (False, True)
+    ]
 
 
 def random_ids(batch: int, length: int, *, seed: int = 0) -> torch.Tensor:

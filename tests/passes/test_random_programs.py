@@ -20,7 +20,7 @@ from airgraph.program.program import CaptureProgram
 from airgraph.runtime.registry import runtime_for
 
 # Each chunk is a test of its own, so that they run in several processes.
-_CHUNKS, _PROGRAMS, _FULL_PROGRAMS = 8, 130, 8000
+_CHUNKS, _PROGRAMS, _FULL_PROGRAMS = 8, 60, 8000
 _SWITCHES = [each.name for each in PASSES if not each.always]
 # Here is no registered replacement and no custom operator, and all sizes are numbers.
 _IDLE = {"pattern_fusion_pass", "auto_functionalized", "shape_arithmetic"}
