@@ -25,7 +25,8 @@ import build_flags  # noqa: E402
 # The oldest, those that changed what the engine uses, and the newest, for which torch has no wheel yet.
 VERSIONS = ("3.10", "3.12", "3.13", "3.14", "3.15")
 _OURS = re.compile(r'#include "([^"]+)"')
-_PYTHONS = re.compile(r"#include <(Python\.h|pybind11/|torch/extension\.h|torch/csrc/)")
+# forward_grad.h alone is of the library that knows no Python.
+_PYTHONS = re.compile(r"#include <(Python\.h|pybind11/|torch/extension\.h|torch/csrc/(?!autograd/forward_grad\.h))")
 
 
 def python_facing(root: Path) -> list[Path]:
