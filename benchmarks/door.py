@@ -1,7 +1,8 @@
 """What a call through the compile cache costs beside its replay, by the number of conditions that it checks.
 
 The cost is the difference of two medians, of calls that take turns: the cached function, and the replay of its graph
-with arguments at hand. Prints a table and writes benchmarks/results/door-YYYY-MM-DD.json.
+with arguments at hand. Also what a first call costs that finds its file among those of other configurations of its
+class. Prints tables and writes benchmarks/results/door-YYYY-MM-DD.json.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median, quantiles
+from time import perf_counter
 from typing import Any
 
 import measure
@@ -22,6 +25,7 @@ import airgraph
 
 RESULTS = Path(__file__).resolve().parent / "results"
 CONDITIONS = (10, 100, 1000)
+CONFIGURATIONS = (1, 40)
 ROUNDS = 40
 
 
@@ -117,6 +121,33 @@ def measured() -> dict[str, Any]:
     return rows
 
 
+def readings() -> dict[str, Any]:
+    """Milliseconds of a first call that reads its file, by how many configurations of its class have one."""
+    with torch.no_grad(), tempfile.TemporaryDirectory(prefix="airgraph-bench-") as base:
+        folders = {count: str(Path(base, str(count))) for count in CONFIGURATIONS}
+        for count, folder in folders.items():
+            for width in range(1, count + 1):
+                first_call(width, folder)
+        samples: dict[int, list[float]] = {count: [] for count in CONFIGURATIONS}
+        for _ in range(ROUNDS):
+            for count, folder in folders.items():
+                samples[count].append(first_call(1, folder))
+    return {
+        str(count): {"median_ms": round(median(found), 3), "quartiles_ms": [round(q, 3) for q in quantiles(found)[::2]]}
+        for count, found in samples.items()
+    }
+
+
+def first_call(width: int, folder: str) -> float:
+    """Milliseconds of the first call of a new model of this width."""
+    model = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+    call = airgraph.inference.cache_compile(model.forward, cache_dir=folder, strict=True)
+    x = torch.ones(2, width)
+    start = perf_counter()
+    call(x)
+    return (perf_counter() - start) * 1e3
+
+
 def per_layer() -> float:
     """Conditions for each module of a chain."""
     with tempfile.TemporaryDirectory(prefix="airgraph-bench-") as folder, torch.no_grad():
@@ -137,7 +168,14 @@ def main() -> None:
         counts = (row["conditions"], row["inputs"])
         table.add_row(row["description"], *map(str, counts), *(f"{time:.1f}" for time in times))
     Console().print(table)
-    path = measure.write_json(RESULTS, "door", [1], {"measured": circumstances, "door": rows})
+    read = readings()
+    table = Table(title="a first call that reads its file, ms", title_justify="left")
+    for column in ("configurations of its class", "median"):
+        table.add_column(column)
+    for count, row in read.items():
+        table.add_row(count, f"{row['median_ms']:.1f}")
+    Console().print(table)
+    path = measure.write_json(RESULTS, "door", [1], {"measured": circumstances, "door": rows, "readings": read})
     Console().print(f"wrote {path}", highlight=False, soft_wrap=True)
 
 

@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 import torch
+from cached_functions import cached
 from torch import Tensor
 from torch.fx import GraphModule
 
 import airgraph
 from airgraph.cache import fingerprint as module
 from airgraph.cache.fingerprint import fingerprint
+from airgraph.cache.patches import patches_of_torch
 from airgraph.options import Options
 from airgraph.passes import fingerprint as passes_module
 
@@ -115,6 +117,27 @@ def run(program: Path, cache: Path, source: Path) -> dict[str, Any]:
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def by_methods(x: Tensor) -> Tensor:
+    return torch.nn.SiLU()(x).sin()
+
+
+@pytest.mark.parametrize(("class_", "name"), [(torch.Tensor, "sin"), (torch.nn.SiLU, "forward")])
+def test_a_method_of_torch_that_is_replaced_at_a_later_start(
+    class_: type, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = torch.ones(2)
+    assert patches_of_torch() == []
+    plain = cached(by_methods, tmp_path)(x)
+    with monkeypatch.context() as patched:
+        patched.setattr(class_, name, lambda *given: given[-1] * 0 + 55)
+        torch._dynamo.reset()
+        assert len(patches_of_torch()) == 1
+        torch.testing.assert_close(cached(by_methods, tmp_path)(x), by_methods(x))
+    torch._dynamo.reset()
+    torch.testing.assert_close(cached(by_methods, tmp_path)(x), plain)
+    assert len(list(tmp_path.rglob("*.airgraph"))) == 2
 
 
 def test_a_changed_pass_is_not_served_an_older_graph(tmp_path: Path) -> None:

@@ -210,3 +210,37 @@ def test_sizes_that_are_returned(tmp_path: Path) -> None:
         result = call(x)
         assert result[1:] == sizes(x)[1:] and type(result[2]) is torch.Size and type(result[1]) is int
     assert len(call.files) == 1
+
+
+class Flagged:
+    flag = True
+
+
+def set_what_the_class_has(x: Tensor, held: Flagged) -> Tensor:
+    held.flag = True
+    return x + 1
+
+
+def test_a_write_of_what_the_class_has_is_a_write(tmp_path: Path) -> None:
+    call = cached(set_what_the_class_has, tmp_path)
+    for _ in range(3):
+        held = Flagged()
+        call(torch.ones(2), held)
+        call(torch.ones(2), held)
+        assert vars(held) == {"flag": True}
+
+
+class Node:
+    items: list[Tensor]
+
+
+def keep_and_return(x: Tensor, node: Node) -> list[Tensor]:
+    node.items = [x * 2]
+    return node.items
+
+
+def test_what_is_written_and_returned_is_one_object(tmp_path: Path) -> None:
+    for _ in range(2):
+        call = cached(keep_and_return, tmp_path)
+        node = Node()
+        assert call(torch.ones(2), node) is node.items

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -82,6 +84,26 @@ def import_hook() -> Iterator[Callable[[], None]]:
 
 
 @contextmanager
+def garbage_collection() -> Iterator[Callable[[], None]]:
+    def collected(phase: str, info: dict[str, int]) -> None:
+        note()
+
+    gc.callbacks.append(collected)
+    yield lambda: gc.collect() and None
+    gc.callbacks.remove(collected)
+
+
+@contextmanager
+def signal_handler() -> Iterator[Callable[[], None]]:
+    def handle(*_: Any) -> None:
+        note()
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    yield lambda: signal.raise_signal(signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+
+@contextmanager
 def end_of_an_object() -> Iterator[Callable[[], None]]:
     yield lambda: [Ended()].clear()
 
@@ -89,7 +111,9 @@ def end_of_an_object() -> Iterator[Callable[[], None]]:
 note_what_happens: Callable[[], Any] = note
 
 
-@pytest.mark.parametrize("hook", [handler, warning_hook, import_hook, end_of_an_object])
+@pytest.mark.parametrize(
+    "hook", [handler, warning_hook, import_hook, garbage_collection, signal_handler, end_of_an_object]
+)
 def test_what_only_happens_while_tracing_is_not_compared(
     hook: Callable[[], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections import namedtuple
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from cached_functions import cached
 from torch import Tensor, nn
@@ -128,3 +130,75 @@ def test_results_with_more_than_their_fields(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert call(torch.ones(1)).note == "more"
+
+
+@dataclass
+class Box:
+    held: Any
+    other: Any = None
+
+
+def one_list_twice(x: Tensor) -> Any:
+    made = [x * 2]
+    return made, (made, {"again": made})
+
+
+def one_box_in_two(x: Tensor) -> Any:
+    box = Box([x * 2])
+    return Box(box, box), box.held
+
+
+def test_what_is_one_object_in_the_result_is_one(tmp_path: Path) -> None:
+    for _ in range(2):
+        # From the file, the second time.
+        call = cached(one_list_twice, tmp_path / "list")
+        made, (again, named) = call(torch.ones(2))
+        assert made is again is named["again"]
+        assert call(torch.ones(2))[0] is not made
+        outer, held = cached(one_box_in_two, tmp_path / "box")(torch.ones(2))
+        assert outer.held is outer.other and outer.held.held is held
+
+
+def within_itself(x: Tensor) -> Any:
+    made: list[Any] = [x * 2]
+    made.append(made)
+    return made
+
+
+def test_a_result_within_itself_is_made_without_the_cache(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"a builtins\.list that is within itself"):
+        made = cached(within_itself, tmp_path, strict=False)(torch.ones(2))
+    assert made[1] is made
+
+
+NUMBERS: dict[str, Any] = {
+    "half, up": lambda n: math.ceil(n / 2),
+    "half, down": lambda n: math.floor(n / 2),
+    "third": lambda n: math.trunc(n / 3),
+    "quarter": lambda n: round(n / 4),
+    "by a float": lambda n: int(n * 0.5),
+    "root": lambda n: int(n**0.5),
+    "high power": lambda n: n**20,
+    "power of two": lambda n: 2**n,
+    "shifted": lambda n: 1 << n,
+    "exclusive or": lambda n: n ^ 3,
+    "logarithm": lambda n: int(math.log2(n + 1)),
+    "rest": lambda n: n % 4 + n // 3 - min(n, 7),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_from_sizes_is_worked_out_or_the_call_not_cached(name: str, tmp_path: Path) -> None:
+    def count(x: Tensor) -> Any:
+        x.add_(1)
+        return x * 2, NUMBERS[name](x.shape[0])
+
+    with warnings.catch_warnings():
+        # Where it is not cached.
+        warnings.simplefilter("ignore")
+        call = cached(count, tmp_path, strict=False)
+        for rows in (5, 6, 9):
+            ours, theirs = torch.ones(rows), torch.ones(rows)
+            (got, number), (expected, right) = call(ours), count(theirs)
+            assert (type(number), number) == (type(right), right)
+            torch.testing.assert_close((got, ours), (expected, theirs))

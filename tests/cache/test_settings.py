@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from cached_functions import Mlp, cached, equal_to_eager
 from reports import counters
@@ -118,3 +119,24 @@ def test_settings_of_other_devices(tmp_path: Path) -> None:
     finally:
         torch.set_autocast_enabled("cuda", False)
     equal_to_eager(call, (x,))
+
+
+@pytest.mark.parametrize(
+    "name", ["allow_tf32", "allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction"]
+)
+def test_precision_of_products_on_cuda(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    matmul = torch.backends.cuda.matmul
+
+    def by_precision(x: Tensor) -> Tensor:
+        return x * (2 if getattr(matmul, name) else 3)
+
+    before = getattr(matmul, name)
+    call = cached(by_precision, tmp_path)
+    x = torch.ones(2)
+    try:
+        for allowed in (before, not before, before):
+            setattr(matmul, name, allowed)
+            for _ in range(2):
+                torch.testing.assert_close(call(x), by_precision(x))
+    finally:
+        setattr(matmul, name, before)

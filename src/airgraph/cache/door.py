@@ -72,19 +72,6 @@ class CachedFunction:
         self.__wrapped__ = function
         functools.update_wrapper(self, function, updated=())
         self._name = full_name(function)
-        # Where the object of a method is among *args, as in a decorator's wrapper, it is an argument like others.
-        inner = getattr(function, "__func__", function)
-        takes_owner = inner is not function and inner.__code__.co_argcount == 0
-        self._before: tuple[Any, ...] = (getattr(function, "__self__", None),) if takes_owner else ()
-        self._function = function = inner if takes_owner else function
-        self._signature = inspect.signature(function, follow_wrapped=False)
-        kinds = {parameter.kind for parameter in self._signature.parameters.values()}
-        self._roots = Roots.of(function)
-        self._parameters = self._roots.parameters
-        # Whether arguments in their order are the values of the parameters.
-        self._plain = kinds <= {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
-        # Of forms of calls that were seen: the parameters after the positional ones, with their defaults.
-        self._forms: dict[tuple[Any, ...], tuple[tuple[str, Any], ...]] = {}
         self._options = options
         self._compile_uncached = compile_uncached
         # Where it was at this moment, wherever the process goes later.
@@ -95,6 +82,26 @@ class CachedFunction:
         self._strict = strict
         self._lock = threading.RLock()
         renew_after_fork(self, "_lock")
+        self._warned_of_arguments = False
+        self._learn()
+
+    def _learn(self) -> None:
+        """What the function is now; graphs of what it was are forgotten."""
+        function: Any = self.__wrapped__
+        # Where the object of a method is among *args, as in a decorator's wrapper, it is an argument like others.
+        inner = getattr(function, "__func__", function)
+        takes_owner = inner is not function and inner.__code__.co_argcount == 0
+        self._before: tuple[Any, ...] = (getattr(function, "__self__", None),) if takes_owner else ()
+        self._function = function = inner if takes_owner else function
+        self._signature = inspect.signature(function, follow_wrapped=False)
+        kinds = {parameter.kind for parameter in self._signature.parameters.values()}
+        self._roots = Roots.of(function)
+        self._body = self._roots.body()
+        self._parameters = self._roots.parameters
+        # Whether arguments in their order are the values of the parameters.
+        self._plain = kinds <= {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+        # Of forms of calls that were seen: the parameters after the positional ones, with their defaults.
+        self._forms: dict[tuple[Any, ...], tuple[tuple[str, Any], ...]] = {}
         self._entries: tuple[Entry, ...] = ()
         # Files that were read, as they were then, and those that may be written over.
         self._read: dict[Path, object] = {}
@@ -102,7 +109,6 @@ class CachedFunction:
         self._fingerprint: str | None = None
         self._uncached: Callable[..., Any] | None = None
         self._failures: list[str] = []
-        self._warned_of_arguments = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_dynamo_compiling():
@@ -146,6 +152,8 @@ class CachedFunction:
 
     def _arranged(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """The values of all parameters in order. Raises TypeError as calling the function would."""
+        if not self._body.is_still(self._roots.body()):
+            self._learn()
         args = (*self._before, *args)
         form = (len(args), *kwargs)
         rest = self._forms.get(form)
@@ -177,6 +185,11 @@ class CachedFunction:
         self._entries = (entry, *(each for each in self._entries if each is not entry))
 
     def _miss(self, values: tuple[Any, ...]) -> Any:
+        if not self._body.is_still(self._roots.body()):
+            self._learn()
+            if self._plain:
+                # It may have other parameters now.
+                values = self._arranged(values, {})
         # Nothing is executed while locks are held: it might wait for another process.
         with self._lock:
             entry = None

@@ -71,6 +71,7 @@ class Entry:
         self.path = path
         self.served = False
         self._roots = roots
+        self._body = roots.body()
         self._device_type = manifest.device.type
         every = (*manifest.inputs, *manifest.looked_at)
         for source in (*(each.path for each in every), *(each.path for each in manifest.conditions)):
@@ -179,6 +180,8 @@ class Entry:
             return self._bind_at_once(values)
 
     def _bind_at_once(self, values: Sequence[Any]) -> _Binding | str:
+        if not self._body.is_still(self._roots.body()):
+            return "the function has another body now"
         read, fixed = self._roots.at(values), self._roots.fixed()
         state = State.now(self._device_type)
         if state != self.manifest.state:
@@ -191,6 +194,7 @@ class Entry:
             if reason is not None:
                 return reason
         watch = Watch(self._roots.function_globals, self.manifest.codes)
+        watch.add_code(self._roots.function)
         watch.add_environment(self.manifest.process.environment)
         for name, cell in self._roots.cells.items():
             if name in fixed:

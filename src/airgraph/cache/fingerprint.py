@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from airgraph.cache.manifest import FORMAT
+from airgraph.cache.patches import patches_of_torch
 from airgraph.options import Options
 from airgraph.passes.fingerprint import fingerprint as fingerprint_of_passes
 from airgraph.passes.fingerprint import identity
@@ -37,8 +38,8 @@ def fingerprint(
     """32 hexadecimal digits; a graph made under another fingerprint is never used.
 
     Changes with the versions, the sources of the passes (see `passes.fingerprint`), the options that decide what the
-    graph is, the source of the function, the name of its class, `dynamic`, and the decompositions. What else was traced
-    is compared file by file when a graph is read, see `staleness`.
+    graph is, the source of the function, the name of its class, `dynamic`, the decompositions, and methods of PyTorch's
+    that were replaced. What else was traced is compared file by file when a graph is read, see `staleness`.
     """
     owner = getattr(function, "__self__", None)
     parts = [
@@ -49,6 +50,7 @@ def fingerprint(
         f"dynamic={dynamic}",
         identity(getattr(function, "__func__", function)),
         "" if owner is None else f"{type(owner).__module__}.{type(owner).__qualname__}",
+        *patches_of_torch(),
         *sorted(f"{operator}: {identity(made)}" for operator, made in (decompositions or {}).items()),
     ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]

@@ -34,7 +34,10 @@ def without_numbers(gm: GraphModule) -> Reduced:
     for each in returned:
         value = each.meta.get("val") if isinstance(each, Node) else each
         if type(value) is int or isinstance(value, torch.SymInt):
-            leaves.append(NumberLeaf.of(str(value if isinstance(value, int) else value.node.expr)))
+            if isinstance(value, torch.SymInt):
+                leaves.append(NumberLeaf.of(str(value.node.expr), value.node.hint))
+            else:
+                leaves.append(NumberLeaf.of(str(value), value))
         else:
             leaves.append(Leaf(len(kept)))
             kept.append(each)

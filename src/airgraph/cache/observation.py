@@ -6,12 +6,15 @@ Method: the interpreter's profiling hook (`csrc/observer.h`), which sees Dynamo 
 from __future__ import annotations
 
 import dis
+import gc
 import importlib._bootstrap as import_system
 import logging
 import os
+import signal
+import sys
 import warnings
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import CodeType, FrameType
 from typing import Any
 
@@ -62,7 +65,7 @@ class Observation:
                 (functions.invoke_and_store_as_constant.__code__, notes.on_constant),
                 (_LOOK_UP, notes.on_lookup),
             ],
-            _PASSED_OVER,
+            [*_PASSED_OVER, *_called_at_any_moment()],
         )
 
     @property
@@ -128,6 +131,15 @@ class _Notes:
 
     def _refuse(self, reason: str) -> None:
         self.obstacle = self.obstacle or Unwritable(reason)
+
+
+def _called_at_any_moment() -> Iterator[CodeType]:
+    """What the interpreter calls in the midst of anything: for signals, for collected garbage, for errors in both."""
+    handlers = (signal.getsignal(number) for number in signal.valid_signals())
+    for function in (*gc.callbacks, *handlers, sys.unraisablehook):
+        code = getattr(getattr(function, "__func__", function), "__code__", None)
+        if isinstance(code, CodeType):
+            yield code
 
 
 def _is_made_by_dynamo(code: CodeType) -> bool:

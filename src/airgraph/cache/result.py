@@ -16,7 +16,7 @@ from typing import Any
 from airgraph.cache.manifest import Manifest
 from airgraph.cache.shape_condition import evaluate, symbols
 from airgraph.cache.source_path import Attribute, Item, Size, SourcePath, Step, TypeOf, parse
-from airgraph.cache.structure import build_expression
+from airgraph.cache.structure import Expressions
 from airgraph.errors import CacheError
 
 __all__ = ["build_result"]
@@ -54,14 +54,12 @@ def build_result(
         sizes = ast.Dict([ast.Constant(name) for name in names], [at(_place_of(name, manifest)) for name in names])
         return sizes.values[0] if names == [text] else _call(tree.keep(evaluate), ast.Constant(text), sizes)
 
-    def value(structure: Any) -> ast.expr:
-        return build_expression(structure, output, number, lambda text: at(parse(text)), tree.keep)
-
+    expressions = Expressions(output, number, lambda text: at(parse(text)), tree.keep, tree.variable)
     # All is read before anything is written.
-    result = tree.variable(value(manifest.structure))
+    result = tree.variable(expressions.of(manifest.structure))
     assignments: list[ast.stmt] = []
     for each in manifest.writes:
-        owner, written = tree.variable(at(each.owner)), tree.variable(value(each.structure))
+        owner, written = tree.variable(at(each.owner)), tree.variable(expressions.of(each.structure))
         assignments.append(ast.Assign([ast.Attribute(owner, each.attribute, ast.Store())], written))
     statements = [*tree.body, *(assignments if writes else ()), ast.Return(result)]
     return tree.compiled([_OUTPUTS, *parameters], statements)

@@ -18,11 +18,13 @@ __all__ = ["Reader", "Roots", "without_grad_mode"]
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """parameters: names in order, without `self`. owner: the object that a method is bound to, by what it calls it.
+    """function: without what it is bound to. parameters: names in order, without `self`. owner: the object that a
+    method is bound to, by what it calls it.
 
     cells: what the function closes over.
     """
 
+    function: FunctionType
     parameters: tuple[str, ...]
     owner: Mapping[str, Any]
     cells: Mapping[str, CellType]
@@ -33,11 +35,17 @@ class Roots:
         inner = getattr(function, "__func__", function)
         names = inner.__code__.co_freevars
         return cls(
+            function=inner,
             parameters=tuple(inspect.signature(function, follow_wrapped=False).parameters),
             owner={inner.__code__.co_varnames[0]: function.__self__} if inner is not function else {},
             cells=dict(zip(names, inner.__closure__ or (), strict=True)),
             function_globals=inner.__globals__,
         )
+
+    def body(self) -> Body:
+        """What the function runs now."""
+        keywords = self.function.__kwdefaults__ or {}
+        return Body((self.function.__code__, self.function.__defaults__, *keywords, *keywords.values()))
 
     def names(self) -> set[str]:
         return {*self.parameters, *self.owner, *self.cells}
@@ -49,6 +57,17 @@ class Roots:
     def at(self, values: Sequence[Any]) -> Reader:
         """Reads paths for a call with these values of the parameters."""
         return Reader({**self.fixed(), **dict(zip(self.parameters, values, strict=True))}, self.function_globals)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Body:
+    """What `function.__code__ = ...` and the like replace, as IPython's autoreload does."""
+
+    parts: tuple[object, ...]
+
+    def is_still(self, other: Body) -> bool:
+        same_count = len(self.parts) == len(other.parts)
+        return same_count and all(a is b for a, b in zip(self.parts, other.parts, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import math
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -43,6 +44,13 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "PythonMod": operator.mod,
     "FloorDiv": operator.floordiv,
     "CleanDiv": operator.floordiv,
+    "IntTrueDiv": operator.truediv,
+    "FloatTrueDiv": operator.truediv,
+    "ToFloat": float,
+    "CeilToInt": math.ceil,
+    "FloorToInt": math.floor,
+    "TruncToInt": math.trunc,
+    "RoundToInt": round,
     "Max": max,
     "Min": min,
     "And": lambda *terms: all(terms),
@@ -85,7 +93,7 @@ def _parsed(text: str) -> ast.expr:
 
 def _value(node: ast.expr, sizes: Mapping[str, int], text: str) -> Any:
     match node:
-        case ast.Constant(value=bool() | int() as number):
+        case ast.Constant(value=bool() | int() | float() as number):
             return number
         case ast.Name(id=name) if name in sizes:
             return sizes[name]

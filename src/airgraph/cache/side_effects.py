@@ -70,19 +70,29 @@ def changes_of(tx: Any, read: Read) -> Changes:
         if not written or issubclass(variable.python_type(), (dict, list, set, collections.deque)):
             raise Unwritable(f"the function changes {name}")
         owner = resolve(name, read)
+        held = read(owner)
         for attribute, value in written.items():
             if type(value) is ConstantVariable and type(value.value) in CONSTANTS:
-                condition = Condition("equals", resolve(f"{name}.{attribute}", read), value.value)
-                if condition.broken(read) is None:
+                condition = _has_already(held, name, attribute, value.value, read)
+                if condition is not None:
                     conditions.append(condition)
                     continue
-            held = read(owner)
             reason = why_not_written(owner, held, attribute, is_tensor=value.is_tensor())
             if reason is not None:
                 raise Unwritable(f"the function changes {name}.{attribute}, {reason}")
             conditions.append(of_type(owner, held))
             writes.append(Change(owner, held, attribute, value))
     return Changes(tuple(conditions), tuple(writes))
+
+
+def _has_already(held: Any, name: str, attribute: str, value: Any, read: Read) -> Condition | None:
+    """That an object has this constant itself, where it has it now. What its class has is not its own."""
+    namespace = getattr(held, "__dict__", None)
+    if isinstance(namespace, dict) and attribute not in namespace:
+        return None
+    own = f".__dict__['{attribute}']" if isinstance(namespace, dict) else f".{attribute}"
+    condition = Condition("equals", resolve(f"{name}{own}", read), value)
+    return condition if condition.broken(read) is None else None
 
 
 def why_not_written(path: SourcePath, owner: Any, attribute: str, *, is_tensor: bool) -> str | None:

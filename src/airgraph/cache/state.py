@@ -20,7 +20,8 @@ _DEVICE_CONTEXT = "torch.utils._device.DeviceContext"
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """autocast: of each device whether it is on, and its dtype. distributed: rank and number of processes.
+    """autocast: of each device whether it is on, and its dtype. precision: whether products on CUDA may be computed in
+    TF32, and sums of fp16 and bf16 in themselves. distributed: rank and number of processes.
 
     modes: full names of function and dispatch modes and of transforms.
     """
@@ -29,6 +30,7 @@ class State:
     default_device: str | None
     autocast: tuple[str, ...]
     deterministic: str
+    precision: str
     distributed: str
     modes: tuple[str, ...]
 
@@ -40,6 +42,7 @@ class State:
             None if device is None else str(device),
             tuple(_autocast(each) for each in dict.fromkeys(("cpu", "cuda", device_type))),
             f"{torch.are_deterministic_algorithms_enabled()} {torch.is_deterministic_algorithms_warn_only_enabled()}",
+            _precision(),
             _rank(),
             tuple(_name(mode) for mode in (*_function_modes(), *_dispatch_modes())),
         )
@@ -88,6 +91,23 @@ def _dispatch_modes() -> list[Any]:
 
 def _autocast(device: str) -> str:
     return f"{device} {torch.is_autocast_enabled(device)} {torch.get_autocast_dtype(device)}"
+
+
+def _precision() -> str:
+    # Dynamo guards these, and functions read them as constants.
+    matmul = torch.backends.cuda.matmul
+    return " ".join(
+        str(_asked(matmul, name))
+        for name in ("allow_tf32", "allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
+    )
+
+
+def _asked(settings: Any, name: str) -> Any:
+    try:
+        return getattr(settings, name)
+    except RuntimeError:
+        # It refuses to answer once the precision was set in the new way.
+        return settings.fp32_precision
 
 
 def _rank() -> str:

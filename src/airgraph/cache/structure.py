@@ -2,7 +2,8 @@
 
 `{"output": 0}`, `{"number": "s0 + 1"}`, `{"argument": "L['cache']"}`, `{"constant": ...}`, `{"tuple": [...]}`,
 `{"list": [...]}`, `{"Size": [...]}`, `{"dict": [[key, value], ...]}`, `{"record": [class, [[field, value], ...]]}`.
-A class is only ever looked up among the modules that are loaded, and must be a dataclass or a named tuple.
+`{"same": 2}` is the third container that began before, once more: of a result and of what is written, one after the
+other. A class is only ever looked up among the modules that are loaded, and must be a dataclass or a named tuple.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,7 +23,7 @@ from airgraph.cache.conditions import CONSTANTS, name_of_type
 from airgraph.cache.graph_format import Unwritable, value_from, value_to
 from airgraph.errors import CacheError
 
-__all__ = ["Leaf", "NumberLeaf", "build_expression", "structure_of"]
+__all__ = ["Expressions", "Leaf", "NumberLeaf", "Structures"]
 
 
 _SEQUENCES = (tuple, list, torch.Size)
@@ -35,100 +37,139 @@ class Leaf:
 
 
 class NumberLeaf(int):
-    """Stands for an integer that follows from sizes, also where only an integer may be. text: as an expression."""
+    """Stands for an integer that follows from sizes, also where only an integer may be. text: as an expression. now:
+    what it is while tracing, where that is known."""
 
     text: str
+    now: int | None
 
     @classmethod
-    def of(cls, text: str) -> NumberLeaf:
+    def of(cls, text: str, now: int | None) -> NumberLeaf:
         made = cls()
-        made.text = text
+        made.text, made.now = text, now
         return made
 
 
-def structure_of(value: Any, paths: Mapping[int, str]) -> Any:
-    """The structure of a value whose leaves are `Leaf`s. paths: of arguments that may be returned, by `id`.
+class Structures:
+    """Writes down values whose leaves are `Leaf`s, one after the other. paths: of arguments that may be returned, by
+    `id`."""
 
-    Raises Unwritable, naming the type, for what it cannot hold.
-    """
-    if isinstance(value, Leaf):
-        return {"output": value.index}
-    if isinstance(value, NumberLeaf):
-        return {"number": value.text}
-    if id(value) in paths and type(value) not in CONSTANTS:
-        return {"argument": paths[id(value)]}
-    if type(value) in _SEQUENCES:
-        return {type(value).__name__: [structure_of(item, paths) for item in value]}
-    if type(value) is dict:
-        return {"dict": [[value_to(key), structure_of(item, paths)] for key, item in value.items()]}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        if not all(field.init for field in dataclasses.fields(value)):
-            raise Unwritable(f"the result is a {name_of_type(type(value))} with fields that its __init__ does not take")
-        held = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    def __init__(self, paths: Mapping[int, str]) -> None:
+        self._paths = paths
+        # Containers by `id`, which they keep as long as they are held here; None while one is being written down.
+        self._numbers: dict[int, int] = {}
+        self._held: list[Any] = []
+        self._begun: set[int] = set()
+
+    def of(self, value: Any) -> Any:
+        """The structure of a value. Raises Unwritable, naming the type, for what it cannot hold."""
+        if isinstance(value, Leaf):
+            return {"output": value.index}
+        if isinstance(value, NumberLeaf):
+            return {"number": value.text}
+        if id(value) in self._paths and type(value) not in CONSTANTS:
+            return {"argument": self._paths[id(value)]}
+        if isinstance(value, torch.Tensor):
+            raise Unwritable("the result holds a tensor that is neither an argument nor computed by the graph")
+        if type(value) in CONSTANTS:
+            return {"constant": value_to(value)}
+        if id(value) in self._begun:
+            raise Unwritable(f"the result holds a {name_of_type(type(value))} that is within itself")
+        if id(value) in self._numbers:
+            return {"same": self._numbers[id(value)]}
+        self._numbers[id(value)] = len(self._held)
+        self._held.append(value)
+        self._begun.add(id(value))
+        structure = self._of_container(value)
+        self._begun.discard(id(value))
+        return structure
+
+    def _of_container(self, value: Any) -> Any:
+        if type(value) in _SEQUENCES:
+            return {type(value).__name__: [self.of(item) for item in value]}
+        if type(value) is dict:
+            return {"dict": [[value_to(key), self.of(item)] for key, item in value.items()]}
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return self._of_record(value, dict(zip(value._fields, value, strict=True)))
+        name = name_of_type(type(value))
+        if not dataclasses.is_dataclass(value) or isinstance(value, type):
+            raise Unwritable(f"the result holds an object of type {name}")
+        if not all(each.init for each in dataclasses.fields(value)):
+            raise Unwritable(f"the result is a {name} with fields that its __init__ does not take")
+        held = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
         more = set(getattr(value, "__dict__", held)) - set(held)
         if more:
-            raise Unwritable(f"the result is a {name_of_type(type(value))} with more than its fields: {sorted(more)}")
-        return _record(value, held, paths)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return _record(value, dict(zip(value._fields, value, strict=True)), paths)
-    if isinstance(value, torch.Tensor):
-        raise Unwritable("the result holds a tensor that is neither an argument nor computed by the graph")
-    if type(value) not in CONSTANTS:
-        raise Unwritable(f"the result holds an object of type {name_of_type(type(value))}")
-    return {"constant": value_to(value)}
+            raise Unwritable(f"the result is a {name} with more than its fields: {sorted(more)}")
+        return self._of_record(value, held)
+
+    def _of_record(self, value: Any, held: Mapping[str, Any]) -> Any:
+        name = name_of_type(type(value))
+        if _record_class(name) is not type(value):
+            raise Unwritable(
+                f"the result is a {name}, which has code of its own to make it, or is not found by its name"
+            )
+        return {"record": [name, [[key, self.of(item)] for key, item in held.items()]]}
 
 
-def _record(value: Any, held: Mapping[str, Any], paths: Mapping[int, str]) -> Any:
-    name = name_of_type(type(value))
-    if _record_class(name) is not type(value):
-        raise Unwritable(f"the result is a {name}, which has code of its own to make it, or is not found by its name")
-    return {"record": [name, [[key, structure_of(item, paths)] for key, item in held.items()]]}
+@dataclass(frozen=True, slots=True)
+class Expressions:
+    """Expressions that build structures, one after the other. output, number, argument: of a leaf. keep: refers to an
+    object at hand. variable: to a value that is worked out once, from then on."""
 
+    output: Callable[[int], ast.expr]
+    number: Callable[[str], ast.expr]
+    argument: Callable[[str], ast.expr]
+    keep: Callable[[Any], ast.expr]
+    variable: Callable[[ast.expr], ast.expr]
+    # None while one is being built.
+    _containers: list[ast.expr | None] = field(default_factory=list)
 
-def build_expression(
-    data: Any,
-    output: Callable[[int], ast.expr],
-    number: Callable[[str], ast.expr],
-    argument: Callable[[str], ast.expr],
-    keep: Callable[[Any], ast.expr],
-) -> ast.expr:
-    """An expression that builds the structure. output, number, argument: of a leaf; keep: refers to an object at hand.
-
-    Raises CacheError for what `structure_of` cannot have written.
-    """
-
-    def build(data: Any) -> ast.expr:
+    def of(self, data: Any) -> ast.expr:
+        """Raises CacheError for what `Structures` cannot have written."""
         if not isinstance(data, dict) or len(data) != 1:
             raise CacheError(f"expected a structure, got {data!r}")
         ((kind, content),) = data.items()
         match kind, content:
             case "output", int():
-                return output(content)
+                return self.output(content)
             case "number", str():
-                return number(content)
+                return self.number(content)
             case "argument", str():
-                return argument(content)
+                return self.argument(content)
             case "constant", _:
-                return keep(value_from(content, {}))
+                return self.keep(value_from(content, {}))
+            case "same", int() if 0 <= content < len(self._containers):
+                again = self._containers[content]
+                if again is None:
+                    raise CacheError("a structure is within itself")
+                return again
+        number = len(self._containers)
+        self._containers.append(None)
+        made = self.variable(self._container(kind, content))
+        self._containers[number] = made
+        return made
+
+    def _container(self, kind: Any, content: Any) -> ast.expr:
+        match kind, content:
             case "tuple", list():
-                return ast.Tuple([build(item) for item in content], ast.Load())
+                return ast.Tuple([self.of(item) for item in content], ast.Load())
             case "list", list():
-                return ast.List([build(item) for item in content], ast.Load())
+                return ast.List([self.of(item) for item in content], ast.Load())
             case "Size", list():
-                return ast.Call(keep(torch.Size), [ast.List([build(item) for item in content], ast.Load())], [])
+                items = ast.List([self.of(item) for item in content], ast.Load())
+                return ast.Call(self.keep(torch.Size), [items], [])
             case "dict", list():
-                return ast.Dict([keep(value_from(k, {})) for k, _ in content], [build(item) for _, item in content])
+                keys: list[ast.expr | None] = [self.keep(value_from(key, {})) for key, _ in content]
+                return ast.Dict(keys, [self.of(item) for _, item in content])
             case "record", [str(name), list(fields)]:
                 class_ = _record_class(name)
                 if class_ is None:
                     raise CacheError(f"the result's class {name} is not loaded, or not a dataclass or named tuple")
                 if [key for key, _ in fields] != _fields_of(class_):
                     raise CacheError(f"the result's class {name} has other fields")
-                keywords = [ast.keyword(_field(key), build(item)) for key, item in fields]
-                return ast.Call(keep(class_), [], keywords)
+                keywords = [ast.keyword(_field(key), self.of(item)) for key, item in fields]
+                return ast.Call(self.keep(class_), [], keywords)
         raise CacheError(f"no such structure: {kind}")
-
-    return build(data)
 
 
 def _field(name: Any) -> str:
@@ -152,7 +193,7 @@ def _record_class(name: str) -> type | None:
 
 def _fields_of(class_: type) -> list[str]:
     if dataclasses.is_dataclass(class_):
-        return [field.name for field in dataclasses.fields(class_)]
+        return [each.name for each in dataclasses.fields(class_)]
     return list(class_._fields)  # type: ignore[attr-defined]
 
 

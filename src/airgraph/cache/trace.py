@@ -12,7 +12,7 @@ import re
 import sys
 import threading
 import types
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -37,11 +37,11 @@ from airgraph.cache.open_floats import (
 from airgraph.cache.process import Process
 from airgraph.cache.returned import returned_objects
 from airgraph.cache.roots import Reader, Roots
-from airgraph.cache.shape_condition import evaluate, symbols
+from airgraph.cache.shape_condition import UnsupportedExpression, evaluate, symbols
 from airgraph.cache.side_effects import Changes, changes_of
 from airgraph.cache.source_path import Item, name_of_source, parse, resolve
 from airgraph.cache.state import State
-from airgraph.cache.structure import Leaf, NumberLeaf, structure_of
+from airgraph.cache.structure import Leaf, NumberLeaf, Structures
 from airgraph.capture.preparation import prepare
 from airgraph.errors import AirgraphError, CacheError, UnsupportedGraph
 from airgraph.memory.locks import renew_after_fork
@@ -297,10 +297,12 @@ def _manifest(
     reason = why_not_admitted(every, shape_conditions, values)
     if reason is not None:
         raise Unwritable(f"its graph is not right for the arguments it was traced with: {reason}")
+    _check_numbers(collected.leaves, collected.shape_env)
     paths = _paths(collected.returned)
-    structure = structure_of(result, paths)
+    structures = Structures(paths)
+    structure = structures.of(result)
     writes = [
-        Write(change.owner, change.attribute, structure_of(value, paths))
+        Write(change.owner, change.attribute, structures.of(value))
         for change, value in zip(collected.changes.writes, collected.written, strict=True)
     ]
     # What is returned as it came is not guarded by Dynamo, and stands in the structure as it is now.
@@ -417,6 +419,19 @@ def _shape_conditions(shape_env: Any, inputs: Sequence[CachedInput]) -> tuple[st
         if names <= hints.keys() and not evaluate(text, hints):
             raise Unwritable(f"the condition {text} on sizes does not hold after tracing")
     return tuple(dict.fromkeys(found))
+
+
+def _check_numbers(leaves: Iterable[Leaf | NumberLeaf], shape_env: Any) -> None:
+    """Raises Unwritable for a number that a call could not work out."""
+    hints = {str(symbol): int(value) for symbol, value in _hints(shape_env).items()} if shape_env is not None else {}
+    for leaf in leaves:
+        if isinstance(leaf, NumberLeaf):
+            try:
+                now = evaluate(leaf.text, hints)
+            except UnsupportedExpression as error:
+                raise Unwritable(f"the result holds a number that is not worked out from sizes: {error}") from error
+            if type(now) is not int or leaf.now not in (None, now):
+                raise Unwritable(f"the result holds a number, {leaf.text}, which is {leaf.now}, not {now}")
 
 
 def _hints(shape_env: Any) -> Mapping[Any, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -77,6 +78,10 @@ class Watch:
         return owner
 
     def _add_attribute(self, owner: Any, name: str, value: Any) -> None:
+        if isinstance(owner, threading.local):
+            # Another one in each thread, and a graph is for all of them.
+            self.is_blind = True
+            return
         held = getattr(owner, "__dict__", None)
         if isinstance(held, dict) and held.get(name, self) is value:
             self._items[id(held), name] = (held, name, value)
@@ -150,6 +155,8 @@ class Watch:
             return
         if digest_of_code(function.__code__) in self._codes:
             self._functions[id(function)] = function
+            for name, value in (function.__kwdefaults__ or {}).items():
+                self._items[id(function.__kwdefaults__), name] = (function.__kwdefaults__, name, value)
         for cell in function.__closure__ or ():
             with contextlib.suppress(ValueError):
                 self._add_function(cell.cell_contents)
