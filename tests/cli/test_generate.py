@@ -37,7 +37,9 @@ def test_tiny_decodes_through_captured_graphs_with_equal_tokens() -> None:
     assert int(_row(result.stdout, "pool bytes").replace(",", "")) > 0
     assert "12 generated" in result.stdout
     assert "capturing prefill" in result.stderr
-    assert "warning" not in result.stderr.lower()
+    # Dynamo warns of Python 3.13.0 itself.
+    said = result.stderr.lower().replace("warning: guards may run slower on python 3.13.0", "")
+    assert "warning" not in said
 
 
 def test_without_compare_eager_is_not_run() -> None:
