@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 import airgraph
-from airgraph.cache.manifest import Manifest
+from airgraph.cache.manifest import FORMAT, Manifest
 from airgraph.cache.store import read_manifest
 from airgraph.errors import CacheError
 
@@ -59,7 +59,7 @@ def test_it_comes_back_as_it_was(file: Path) -> None:
 
 def test_it_holds_data_only(file: Path) -> None:
     body = file.read_text().partition("\n")[2]
-    assert json.loads(body)["format"] == 4
+    assert json.loads(body)["format"] == FORMAT
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,10 @@ def test_it_holds_data_only(file: Path) -> None:
         (lambda data: b"hello\nworld", "not a cache file: it begins with 'hello'"),
         (lambda data: data[: len(data) // 2], "the checksum is wrong: the file is damaged or was changed"),
         (lambda data: data.replace(b"aten.mul.Tensor", b"aten.add.Tensor"), "the checksum is wrong"),
-        (lambda data: data.replace(b"airgraph cache 4 ", b"airgraph cache 3 ", 1), "format 3, expected 4"),
+        (
+            lambda data: data.replace(b"airgraph cache %d " % FORMAT, b"airgraph cache 3 ", 1),
+            f"format 3, expected {FORMAT}",
+        ),
     ],
 )
 def test_a_damaged_file_is_named_with_what_is_wrong(file: Path, damage: Callable[[bytes], bytes], message: str) -> None:
