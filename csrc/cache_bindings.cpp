@@ -81,10 +81,11 @@ class Gate {
 void bind_cache(py::module_& m) {
   py::class_<Watch>(m, "Watch", py::custom_type_setup(&collect<Watch>))
       .def(py::init<const py::tuple&, const py::tuple&, const py::tuple&, const py::tuple&, const py::tuple&,
-                    const py::tuple&, const py::tuple&, const py::tuple&, const py::tuple&, const py::tuple&>(),
+                    const py::tuple&, const py::tuple&, const py::tuple&, const py::tuple&, const py::tuple&,
+                    const py::tuple&>(),
            py::arg("items"), py::arg("lengths"), py::arg("absent"), py::arg("keys"), py::arg("attributes"),
            py::arg("types"), py::arg("class_items"), py::arg("class_absent"), py::arg("functions") = py::tuple(),
-           py::arg("whole_classes") = py::tuple())
+           py::arg("whole_classes") = py::tuple(), py::arg("cells") = py::tuple())
       .def("changed", &Watch::changed)
       .def_property_readonly("dicts_compared", &Watch::dicts_compared);
 

@@ -50,7 +50,7 @@ bool has_keys(const py::object& owner, const py::object& expected) {
 Watch::Watch(const py::tuple& items, const py::tuple& lengths, const py::tuple& absent, const py::tuple& keys,
              const py::tuple& attributes, const py::tuple& types,
              const py::tuple& class_items, const py::tuple& class_absent, const py::tuple& functions,
-             const py::tuple& whole_classes) {
+             const py::tuple& whole_classes, const py::tuple& cells) {
   // In the order of their addresses: neighbours in memory are looked at one after the other.
   std::map<PyObject*, Dict> by_dict;
   std::map<PyObject*, Class> by_class;
@@ -111,6 +111,13 @@ Watch::Watch(const py::tuple& items, const py::tuple& lengths, const py::tuple& 
   for (const auto& each : whole_classes) {
     const auto [owner, is_as_it_was] = each.cast<std::pair<py::object, py::object>>();
     class_of(owner).is_as_it_was = is_as_it_was;
+  }
+  for (const auto& each : cells) {
+    const auto [owner, value] = each.cast<std::tuple<py::object, py::object>>();
+    if (!PyCell_Check(owner.ptr())) {
+      throw py::type_error("expected a cell");
+    }
+    cells_.push_back({owner, value});
   }
   for (const auto& each : types) {
     const auto [owner, expected] = each.cast<std::tuple<py::object, py::object>>();
@@ -270,6 +277,11 @@ bool Watch::changed() {
   if (dicts_changed() || classes_changed() || functions_changed() || types_changed()) {
     return true;
   }
+  for (const auto& cell : cells_) {
+    if (PyCell_GET(cell.key.ptr()) != cell.value.ptr()) {
+      return true;
+    }
+  }
   for (const auto& item : items_) {
     if (!is_same(PyObject_GetItem(item.owner.ptr(), item.key.ptr()), item.value)) {
       return true;
@@ -333,7 +345,7 @@ int Watch::traverse(visitproc visit, void* arg) const {
       Py_VISIT(entry.value.ptr());
     }
   }
-  for (const auto* pairs : {&keys_, &types_}) {
+  for (const auto* pairs : {&keys_, &cells_, &types_}) {
     for (const auto& pair : *pairs) {
       Py_VISIT(pair.key.ptr());
       Py_VISIT(pair.value.ptr());
@@ -356,7 +368,7 @@ void Watch::clear() {
   const auto items = std::move(items_), attributes = std::move(attributes_);
   const auto lengths = std::move(lengths_);
   const auto functions = std::move(functions_);
-  const auto keys = std::move(keys_), types = std::move(types_);
+  const auto keys = std::move(keys_), cells = std::move(cells_), types = std::move(types_);
   cleared_ = true;
 }
 

@@ -16,11 +16,11 @@ class Watch {
   // items: (container, key, value). lengths: (container, length). absent: (dict, key). keys: (dict, keys in order).
   // attributes: (object, name, value). types: (object, its class). class_items: (class, name, value in its namespace).
   // class_absent: (class, name). functions: compared by their code and defaults. whole_classes: (class, function that
-  // says whether it still defines what it did).
+  // says whether it still defines what it did). cells: (cell, what it holds).
   Watch(const pybind11::tuple& items, const pybind11::tuple& lengths, const pybind11::tuple& absent,
         const pybind11::tuple& keys, const pybind11::tuple& attributes, const pybind11::tuple& types,
         const pybind11::tuple& class_items, const pybind11::tuple& class_absent,
-        const pybind11::tuple& functions, const pybind11::tuple& whole_classes);
+        const pybind11::tuple& functions, const pybind11::tuple& whole_classes, const pybind11::tuple& cells);
 
   // Also true where something is missing. Needs the GIL.
   bool changed();
@@ -115,8 +115,8 @@ class Watch {
   uint64_t changes_seen_ = 0;
   std::vector<Entry> items_, attributes_;
   std::vector<Sized> lengths_;
-  // An object and the tuple of its keys, where it is no plain dict; an object and its class.
-  std::vector<Item> keys_, types_;
+  // An object and the tuple of its keys, where it is no plain dict; a cell and what it holds; an object and its class.
+  std::vector<Item> keys_, cells_, types_;
   std::vector<Function> functions_;
   size_t dicts_compared_ = 0;
   // Nothing is watched any more.

@@ -18,6 +18,10 @@ from airgraph.runtime.cpu.engine import engine
 
 __all__ = ["Watch"]
 
+# Py_TPFLAGS_HEAPTYPE: the class of a class statement.
+_HEAP_TYPE = 1 << 9
+_OF_CLASS = (TypeOf(), Attribute("__class__"))
+_REPLACEABLE = ("__code__", "__defaults__", "__kwdefaults__")
 _NAMESPACES = ("_parameters", "_buffers", "_modules")
 
 
@@ -37,6 +41,7 @@ class Watch:
         self._keys: dict[int, tuple[Any, tuple[Any, ...]]] = {}
         self._lengths: dict[int, tuple[Any, int]] = {}
         self._absent: dict[tuple[int, Any], tuple[dict[Any, Any], Any]] = {}
+        self._cells: dict[int, tuple[types.CellType, Any]] = {}
         self._types: dict[int, tuple[Any, type]] = {}
         self._class_items: dict[tuple[int, str], tuple[type, str, Any]] = {}
         self._class_absent: dict[tuple[int, str], tuple[type, str]] = {}
@@ -63,13 +68,13 @@ class Watch:
             value = step.read(owner)
             if isinstance(owner, types.MappingProxyType) and class_ is not None and isinstance(step, Item):
                 self._class_items[id(class_), str(step.key)] = (class_, str(step.key), value)
+            elif step in _OF_CLASS:
+                self._add_type(owner)
             elif isinstance(step, Attribute):
                 self._add_attribute(owner, step.name, value)
             elif isinstance(step, Item) and not isinstance(owner, tuple):
                 self._items[id(owner), step.key] = (owner, step.key, value)
                 self.is_blind = self.is_blind or step.read(owner) is not value
-            elif isinstance(step, TypeOf):
-                self._types[id(owner)] = (owner, value)
             elif isinstance(step, Size):
                 # Read at each call.
                 return value
@@ -81,6 +86,15 @@ class Watch:
         if isinstance(owner, threading.local):
             # Another one in each thread, and a graph is for all of them.
             self.is_blind = True
+            return
+        if isinstance(owner, property) or (isinstance(owner, types.FunctionType) and name == "__closure__"):
+            # It can only be replaced as a whole.
+            return
+        if isinstance(owner, types.FunctionType) and name in _REPLACEABLE:
+            self._functions[id(owner)] = owner
+            return
+        if isinstance(owner, types.CellType):
+            self._cells[id(owner)] = (owner, value)
             return
         held = getattr(owner, "__dict__", None)
         if isinstance(held, dict) and held.get(name, self) is value:
@@ -112,10 +126,15 @@ class Watch:
             else:
                 self._add_attribute(type(value), condition.expected, getattr(type(value), condition.expected, self))
         elif condition.kind == "type":
-            self._types[id(value)] = (value, type(value))
+            self._add_type(value)
             self.add_class(type(value))
         elif condition.kind == "named":
             self.add_code(value)
+
+    def _add_type(self, value: Any) -> None:
+        # Objects of built-in types keep them, but for modules.
+        if type(value).__flags__ & _HEAP_TYPE or isinstance(value, types.ModuleType):
+            self._types[id(value)] = (value, type(value))
 
     def add_class(self, class_: type) -> None:
         """Watches all that a class and its bases do; their data is watched where it was read."""
@@ -174,6 +193,7 @@ class Watch:
             self._class_absent,
             self._functions,
             self._whole_classes,
+            self._cells,
         )
         return engine().Watch(*(tuple(each.values()) for each in watched))
 

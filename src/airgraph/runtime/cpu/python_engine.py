@@ -644,6 +644,11 @@ def _has_traits(value: Any, class_: Any, requires_grad: bool, is_leaf: bool, key
     )
 
 
+def _item(container: Any, key: Any) -> Any:
+    """Of a dict the entry, whatever its class makes of it."""
+    return dict.__getitem__(container, key) if isinstance(container, dict) else container[key]
+
+
 class Watch:
     """See `csrc/watch.h`."""
 
@@ -653,15 +658,17 @@ class Watch:
         functions: Sequence[Any] = watched[8] if len(watched) > 8 else ()
         self._functions = [(each, each.__code__, each.__defaults__, each.__kwdefaults__) for each in functions]
         self._classes = [is_as_it_was for _, is_as_it_was in (watched[9] if len(watched) > 9 else ())]
+        self._cells: Sequence[Any] = watched[10] if len(watched) > 10 else ()
 
     def changed(self) -> bool:
         try:
             return (
-                any(container[key] is not value for container, key, value in self._items)
+                any(_item(container, key) is not value for container, key, value in self._items)
                 or any(len(container) != length for container, length in self._lengths)
                 or any(name in container for container, name in self._absent)
                 or any(tuple(container) != expected for container, expected in self._keys)
                 or any(getattr(owner, name) is not value for owner, name, value in self._attributes)
+                or any(cell.cell_contents is not value for cell, value in self._cells)
                 or any(type(owner) is not expected for owner, expected in self._types)
                 or any(vars(class_)[name] is not value for class_, name, value in self._class_items)
                 or any(hasattr(class_, name) for class_, name in self._class_absent)
@@ -671,5 +678,5 @@ class Watch:
                 )
                 or not all(is_as_it_was() for is_as_it_was in self._classes)
             )
-        except (LookupError, AttributeError, TypeError):
+        except (LookupError, AttributeError, TypeError, ValueError):
             return True
