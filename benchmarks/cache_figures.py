@@ -1,4 +1,4 @@
-"""Writes the figures of docs/cache.md from the newest JSON of cache.py, replay.py and door.py.
+"""Writes the figures of docs/cache.md from the newest JSON of cache.py and replay.py.
 
 python benchmarks/cache_figures.py
 """
@@ -14,7 +14,6 @@ def render() -> str:
     """The block of figures, with its markers."""
     _, record = newest_record("cache")
     _, replay = newest_record("replay")
-    _, door = newest_record("door")
     calls = replay["workloads"]["1"]
     rows = []
     for result in record["workloads"].values():
@@ -34,20 +33,6 @@ def render() -> str:
             f"{result['contenders']['airgraph']['median_us']:.1f} µs",
         )
         for result in calls.values()
-    ]
-    rows += [
-        (
-            f"{row['description']}, {row['conditions']} conditions: a call beside its replay",
-            f"{row['door_us']:.1f} µs; the replay {row['replay']['median_us']:.1f} µs",
-        )
-        for row in door["door"].values()
-    ]
-    rows += [
-        (
-            f"a first call that reads its file, {count} configuration{'s' * (count != '1')} of its class in the folder",
-            f"{row['median_ms']:.1f} ms",
-        )
-        for count, row in door["readings"].items()
     ]
     return block("cache", rows)
 

@@ -40,18 +40,12 @@ def test_the_figures_of_the_passes_page_are_those_of_the_newest_json() -> None:
     assert module.render() in module.PAGE.read_text(), "run: python benchmarks/passes_figures.py"
 
 
-def test_the_figures_of_the_cache_page_are_those_of_the_newest_json() -> None:
+@pytest.mark.parametrize("name", ["cache_figures", "door_figures", "architectures_figures"])
+def test_the_figures_of_the_cache_page_are_those_of_the_newest_json(name: str) -> None:
     _benchmark("readme_table")
     _benchmark("figures")
-    module = _benchmark("cache_figures")
-    assert module.render() in module.PAGE.read_text(), "run: python benchmarks/cache_figures.py"
-
-
-def test_the_architectures_of_the_cache_page_are_those_of_the_newest_json() -> None:
-    _benchmark("readme_table")
-    _benchmark("figures")
-    module = _benchmark("architectures_figures")
-    assert module.render() in module.PAGE.read_text(), "run: python benchmarks/architectures_figures.py"
+    module = _benchmark(name)
+    assert module.render() in module.PAGE.read_text(), f"run: python benchmarks/{name}.py"
 
 
 def test_the_example_of_the_cache_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,10 @@ from typing import Any
 
 from airgraph.runtime.cpu.engine import engine
 
-_KINDS = ("items", "lengths", "absent", "keys", "attributes", "types", "class_items", "class_absent")
+_KINDS = (
+    "items", "lengths", "absent", "keys", "attributes", "types", "class_items", "class_absent", "functions", "whole_classes",
+    "cells",
+)  # fmt: skip
 
 
 def make_watch(**watched: Any) -> Any:

@@ -257,3 +257,36 @@ def test_a_class_that_loses_a_base_or_whose_base_changes() -> None:
     assert not watch.changed()
     Derived.__bases__ = (Other,)
     assert watch.changed()
+
+
+def test_what_a_cell_holds_is_seen() -> None:
+    def enclosing() -> tuple[Any, Callable[[Any], None]]:
+        held: Any = 1
+
+        def store(value: Any) -> None:
+            nonlocal held
+            held = value
+
+        return store.__closure__[0], store  # type: ignore[index]
+
+    cell, store = enclosing()
+    watch = make_watch(cells=[(cell, cell.cell_contents)])
+    assert not watch.changed()
+    store(_NEW)
+    assert watch.changed()
+    watch = make_watch(cells=[(cell, _NEW)])
+    assert not watch.changed()
+    del cell.cell_contents
+    assert watch.changed()
+
+
+def test_an_entry_of_a_dict_with_its_own_look_up_is_seen() -> None:
+    class Doubling(OrderedDict[str, int]):
+        def __getitem__(self, key: str) -> Any:
+            return [super().__getitem__(key)]
+
+    held = Doubling(a=1)
+    watch = make_watch(items=[(held, "a", 1)])
+    assert not watch.changed()
+    held["a"] = 2
+    assert watch.changed()

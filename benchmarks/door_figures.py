@@ -1,0 +1,34 @@
+"""Writes the figures of a cached call's checks in docs/cache.md from the newest JSON of door.py.
+
+python benchmarks/door_figures.py
+"""
+
+from __future__ import annotations
+
+from figures import DOCS, block, newest_record, write
+
+PAGE = DOCS / "cache.md"
+
+
+def render() -> str:
+    """The block of figures, with its markers."""
+    _, record = newest_record("door")
+    rows = [
+        (
+            f"{row['description']}, {row['conditions']} conditions: a call beside its replay",
+            f"{row['door_us']:.1f} µs; the replay {row['replay']['median_us']:.1f} µs",
+        )
+        for row in record["door"].values()
+    ]
+    rows += [
+        (
+            f"a first call that reads its file, {count} configuration{'s' * (count != '1')} of its class in the folder",
+            f"{row['median_ms']:.1f} ms",
+        )
+        for count, row in record["readings"].items()
+    ]
+    return block("door", rows)
+
+
+if __name__ == "__main__":
+    write(PAGE, "door", render())
