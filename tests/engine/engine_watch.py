@@ -8,8 +8,8 @@ from typing import Any
 from airgraph.runtime.cpu.engine import engine
 
 _KINDS = (
-    "items", "lengths", "absent", "keys", "attributes", "types", "class_items", "class_absent", "functions", "whole_classes",
-    "cells",
+    "items", "lengths", "absent", "keys", "attributes", "types", "class_items", "class_absent", "functions",
+    "whole_classes", "cells",
 )  # fmt: skip
 
 
