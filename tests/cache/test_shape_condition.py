@@ -62,7 +62,9 @@ def test_it_means_what_sympy_means(condition: sympy.Basic, values: tuple[int, in
         "Eq(s0, b=1)",
         "lambda: 1",
         "'text'",
-        "1.5",
+        "1.5j",
+        "1e999 + 1",
+        "CeilToInt(1e999)",
         "s0 ** s0",
         "2 ** 1000",
         "s0 // 0",
@@ -73,3 +75,17 @@ def test_it_means_what_sympy_means(condition: sympy.Basic, values: tuple[int, in
 def test_it_refuses(text: str) -> None:
     with pytest.raises(UnsupportedExpression):
         evaluate(text, {"s0": 4})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("CeilToInt(IntTrueDiv(s0, 3))", 2),
+        ("FloorToInt(IntTrueDiv(s0, 3))", 1),
+        ("TruncToInt(0.5*s0)", 2),
+        ("RoundToInt(IntTrueDiv(s0, 8))", 0),
+    ],
+)
+def test_numbers_that_pass_through_floats(text: str, value: int) -> None:
+    found = evaluate(text, {"s0": 4})
+    assert (type(found), found) == (int, value)

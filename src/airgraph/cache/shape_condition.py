@@ -66,7 +66,7 @@ def evaluate(text: str, sizes: Mapping[str, int]) -> Any:
     """The value of an expression. Raises UnsupportedExpression for what it does not know; nothing is executed."""
     try:
         return _value(_parsed(text), sizes, text)
-    except (ZeroDivisionError, TypeError, OverflowError, RecursionError) as error:
+    except (ZeroDivisionError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise UnsupportedExpression(f"{text!r} cannot be worked out: {error}") from error
 
 
