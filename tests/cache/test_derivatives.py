@@ -72,7 +72,7 @@ def test_a_parameter_with_a_tangent(door: Callable[[Function], Function]) -> Non
         with forward_ad.dual_level():
             weight = model.weight
             del model.weight
-            model.weight = forward_ad.make_dual(weight.detach(), torch.ones(2, 3))  # type: ignore[assignment]
+            model.weight = forward_ad.make_dual(weight.detach(), torch.ones(2, 3))
             tangent = forward_ad.unpack_dual(call(x)).tangent
     torch.testing.assert_close(tangent, torch.full((1, 2), 3.0))
 

@@ -124,7 +124,7 @@ def test_settings_of_other_devices(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["allow_tf32", "allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction"]
 )
-def test_precision_of_products_on_cuda(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_precision_of_products_on_cuda(name: str, tmp_path: Path) -> None:
     matmul = torch.backends.cuda.matmul
 
     def by_precision(x: Tensor) -> Tensor:

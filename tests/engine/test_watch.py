@@ -267,7 +267,8 @@ def test_what_a_cell_holds_is_seen() -> None:
             nonlocal held
             held = value
 
-        return store.__closure__[0], store  # type: ignore[index]
+        (cell,) = store.__closure__ or ()
+        return cell, store
 
     cell, store = enclosing()
     watch = make_watch(cells=[(cell, cell.cell_contents)])
