@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import threading
-import types
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable
@@ -372,61 +371,6 @@ def test_an_entry_of_a_dict_that_makes_objects(tmp_path: Path, monkeypatch: pyte
     assert len(call.files) == 1
     monkeypatch.setitem(registry, "act", nn.Sigmoid)
     torch.testing.assert_close(call(x), by_registry(x))
-
-
-def scaled(x: Tensor, by: float = 2.0, *, plus: float = 1.0) -> Tensor:
-    return x * by + plus
-
-
-def tripled(x: Tensor) -> Tensor:
-    return x * 3
-
-
-def quadrupled(x: Tensor, by: float = 4.0) -> Tensor:
-    return x * by
-
-
-def test_the_body_of_the_function_itself_is_replaced(tmp_path: Path) -> None:
-    """As IPython's autoreload does."""
-    function = types.FunctionType(scaled.__code__, globals(), "scaled", scaled.__defaults__)
-    function.__kwdefaults__ = {"plus": 1.0}
-    call = cached(function, tmp_path)
-    x = torch.ones(3)
-
-    def check() -> None:
-        for _ in range(2):
-            torch.testing.assert_close(call(x), function(x))
-
-    check()
-    function.__defaults__ = (7.0,)
-    check()
-    function.__kwdefaults__ = {"plus": 50.0}
-    check()
-    function.__kwdefaults__["plus"] = 60.0
-    check()
-    function.__code__ = tripled.__code__
-    check()
-    function.__code__, function.__defaults__ = quadrupled.__code__, (4.0,)
-    check()
-    torch.testing.assert_close(call(x, 5.0), function(x, 5.0))
-    torch.testing.assert_close(call(x, by=6.0), function(x, by=6.0))
-
-
-def test_the_body_of_the_method_itself_is_replaced(tmp_path: Path) -> None:
-    class Model(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return x * 2
-
-    def other(self: Model, x: Tensor) -> Tensor:
-        return x * 2 + 100
-
-    model = Model()
-    call = cached(model.forward, tmp_path)
-    x = torch.ones(3)
-    torch.testing.assert_close(call(x), model(x))
-    Model.forward.__code__ = other.__code__
-    torch.testing.assert_close(call(x), model(x))
-    assert call(x)[0] == 102
 
 
 local = threading.local()

@@ -58,8 +58,10 @@ class Ended:
 def handler() -> Iterator[Callable[[], None]]:
     logger, made = logging.getLogger("airgraph.tests.observation"), Handler()
     logger.addHandler(made)
-    yield lambda: logger.warning("noted")
-    logger.removeHandler(made)
+    try:
+        yield lambda: logger.warning("noted")
+    finally:
+        logger.removeHandler(made)
 
 
 @contextmanager
@@ -79,8 +81,10 @@ def import_hook() -> Iterator[Callable[[], None]]:
         with pytest.raises(ImportError):
             __import__("airgraph_tests_missing")
 
-    yield missing
-    sys.meta_path.remove(finder)
+    try:
+        yield missing
+    finally:
+        sys.meta_path.remove(finder)
 
 
 @contextmanager
@@ -89,8 +93,10 @@ def garbage_collection() -> Iterator[Callable[[], None]]:
         note()
 
     gc.callbacks.append(collected)
-    yield lambda: gc.collect() and None
-    gc.callbacks.remove(collected)
+    try:
+        yield lambda: gc.collect() and None
+    finally:
+        gc.callbacks.remove(collected)
 
 
 @contextmanager
@@ -99,8 +105,10 @@ def signal_handler() -> Iterator[Callable[[], None]]:
         note()
 
     before = signal.signal(signal.SIGUSR1, handle)
-    yield lambda: signal.raise_signal(signal.SIGUSR1)
-    signal.signal(signal.SIGUSR1, before)
+    try:
+        yield lambda: signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 @contextmanager
