@@ -22,6 +22,7 @@ __all__ = ["Watch"]
 _HEAP_TYPE = 1 << 9
 _OF_CLASS = (TypeOf(), Attribute("__class__"))
 _REPLACEABLE = ("__code__", "__defaults__", "__kwdefaults__")
+_READ_ONLY = ((property, ("fget", "fset", "fdel")), (types.FunctionType, ("__closure__",)))
 _NAMESPACES = ("_parameters", "_buffers", "_modules")
 
 
@@ -87,8 +88,8 @@ class Watch:
             # Another one in each thread, and a graph is for all of them.
             self.is_blind = True
             return
-        if isinstance(owner, property) or (isinstance(owner, types.FunctionType) and name == "__closure__"):
-            # It can only be replaced as a whole.
+        if any(isinstance(owner, class_) and name in names for class_, names in _READ_ONLY):
+            # It can only be replaced with its owner.
             return
         if isinstance(owner, types.FunctionType) and name in _REPLACEABLE:
             self._functions[id(owner)] = owner
