@@ -252,7 +252,7 @@ class GraphedCallable:
 
     def _replay_kept(self, key: GraphKey, args: list[Any]) -> list[Any] | str:
         """The outputs by a capture that there is; else why none serves, "" if there is none."""
-        reason = ""
+        problems: list[tuple[CapturedGraph, InputProblem]] = []
         snapshot = None
         verifies = self._options.verify_every and (self._verified_after + 1) % self._options.verify_every == 0
         for graph in list(self._graphs.get(key, ())):
@@ -263,7 +263,7 @@ class GraphedCallable:
             run = graph.device_graph.run if self._pool is not None else _run_in_own_pool(graph)
             outputs = run(args)
             if isinstance(outputs, tuple):
-                reason = reason or self._why_not(graph, outputs, args)
+                problems.append((graph, outputs))
                 continue
             graph.record.replays += 1
             self._verified_after += 1
@@ -271,7 +271,9 @@ class GraphedCallable:
             if snapshot is not None:
                 self._verification.check(snapshot, args, outputs)
             return self._handed_out(outputs)
-        return reason
+        # In words only where none serves.
+        reasons = [self._why_not(graph, problem, args) for graph, problem in problems]
+        return reasons[0] if reasons else ""
 
     def _handed_out(self, outputs: list[Any]) -> list[Any]:
         chosen = self._options.clone_output
