@@ -46,11 +46,11 @@ class Gate {
   Gate(py::object watch, py::object settled, py::object reader)
       : watch_(watch.cast<Watch*>()),
         settled_(settled.cast<const Settled*>()),
-        reader_(reader.cast<const CallReader*>()),
+        reader_(reader.cast<CallReader*>()),
         held_{std::move(watch), std::move(settled), std::move(reader)} {}
 
   // The graph's arguments; None where a condition on the call does not hold; False where something else has changed.
-  py::object read(const py::tuple& values) const {
+  py::object read(const py::tuple& values) {
     if (watch_ == nullptr || watch_->changed() || !settled_->unchanged()) {
       return py::bool_(false);
     }
@@ -72,7 +72,7 @@ class Gate {
  private:
   Watch* watch_;
   const Settled* settled_;
-  const CallReader* reader_;
+  CallReader* reader_;
   std::array<py::object, 3> held_;
 };
 

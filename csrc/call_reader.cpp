@@ -26,7 +26,10 @@ PyObject* own_attributes() {
   return name;
 }
 
-PyObject* read_item(PyObject* owner, PyObject* key) {
+PyObject* read_item(PyObject* owner, PyObject* key, size_t index) {
+  if (PyList_CheckExact(owner) && index < static_cast<size_t>(PyList_GET_SIZE(owner))) {
+    return Py_NewRef(PyList_GET_ITEM(owner, static_cast<Py_ssize_t>(index)));
+  }
   if (PyDict_Check(owner)) {
     // Of a dict the entry, whatever its class makes of it.
     PyObject* found = PyDict_GetItemWithError(owner, key);
@@ -39,27 +42,66 @@ PyObject* read_item(PyObject* owner, PyObject* key) {
   return PyObject_GetItem(owner, key);
 }
 
+// A key as a position in a list; of another one, a position that no list has.
+size_t index_of(PyObject* key) {
+  const auto index = PyLong_CheckExact(key) ? PyLong_AsSsize_t(key) : -1;
+  PyErr_Clear();
+  return static_cast<size_t>(index);
+}
+
 }  // namespace
 
-// References to the values of one call.
+// References to the values of one call, and what is remembered of them.
 class CallReader::Slots {
  public:
-  explicit Slots(size_t count) : values_(count, nullptr) {}
+  struct Slot {
+    // Nothing where all that is asked of it is known.
+    PyObject* value = nullptr;
+    // By which what is asked of its class and attributes is known, and by which it is learned.
+    int way = AttributeMemo::kNone, learning = AttributeMemo::kNone;
+    // The same of the object that it is an attribute of.
+    int owners_way = AttributeMemo::kNone, owners_learning = AttributeMemo::kNone;
+  };
+
+  explicit Slots(size_t count) : slots_(count) {}
   Slots(const Slots&) = delete;
   Slots& operator=(const Slots&) = delete;
   ~Slots() {
     for (size_t i = 0; i < filled_; ++i) {
-      Py_DECREF(values_[i]);
+      Py_XDECREF(slots_[i].value);
     }
   }
 
-  PyObject* operator[](size_t index) const { return values_[index]; }
+  PyObject* operator[](size_t index) const { return slots_[index].value; }
+  Slot& at(size_t index) { return slots_[index]; }
+  size_t count() const { return filled_; }
+  Slot& last() { return slots_[filled_ - 1]; }
+  const Slot& last() const { return slots_[filled_ - 1]; }
   void borrow(PyObject* value) { push(Py_NewRef(value)); }
-  void push(PyObject* value) { values_[filled_++] = value; }
+  void push(PyObject* value) { slots_[filled_++].value = value; }
 
  private:
-  c10::SmallVector<PyObject*, 64> values_;
+  c10::SmallVector<Slot, 64> slots_;
   size_t filled_ = 0;
+};
+
+// Whether this call may remember: no other one is on its way.
+class CallReader::Turn {
+ public:
+  explicit Turn(bool& is_reading) : is_reading_(is_reading), is_first_(!is_reading) { is_reading_ = true; }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  ~Turn() {
+    if (is_first_) {
+      is_reading_ = false;
+    }
+  }
+
+  bool is_first() const { return is_first_; }
+
+ private:
+  bool& is_reading_;
+  const bool is_first_;
 };
 
 CallReader::Kind CallReader::kind_of(const std::string& name) {
@@ -137,9 +179,14 @@ CallReader::CallReader(size_t parameters, const py::list& instructions, py::list
         ++slots_;
         break;
       case Kind::attribute:
+        made.slot = slot(1);
+        made.held = parts[2];
+        made.place = slots_++;
+        break;
       case Kind::item:
         made.slot = slot(1);
         made.held = parts[2];
+        made.number = index_of(made.held.ptr());
         ++slots_;
         break;
       case Kind::object:
@@ -151,6 +198,29 @@ CallReader::CallReader(size_t parameters, const py::list& instructions, py::list
         made.held = parts[2];
     }
     instructions_.push_back(std::move(made));
+  }
+  plan_memory();
+}
+
+void CallReader::plan_memory() {
+  memo_of_slot_.assign(slots_, kNoMemo);
+  std::vector<bool> is_more_than_compared(slots_, false);
+  for (const auto& each : instructions_) {
+    const bool is_of_attributes = each.kind == Kind::attribute || each.kind == Kind::has || each.kind == Kind::lacks ||
+                                  each.kind == Kind::inherits;
+    if (is_of_attributes && memo_of_slot_[each.slot] == kNoMemo) {
+      memo_of_slot_[each.slot] = memos_.size();
+      memos_.emplace_back();
+    }
+    if (!is_of_value(each.kind) && each.kind != Kind::object) {
+      is_more_than_compared[each.slot] = true;
+    }
+    if (each.kind == Kind::same || each.kind == Kind::apart) {
+      is_more_than_compared[each.number] = true;
+    }
+  }
+  for (auto& each : instructions_) {
+    each.is_needed = each.kind != Kind::attribute || is_more_than_compared[each.place];
   }
 }
 
@@ -181,7 +251,7 @@ bool CallReader::are_kept_as_they_were() const {
   return true;
 }
 
-py::object CallReader::read(const py::tuple& values) const {
+py::object CallReader::read(const py::tuple& values) {
   if (cleared_) {
     return py::none();
   }
@@ -191,32 +261,109 @@ py::object CallReader::read(const py::tuple& values) const {
   if (!are_kept_as_they_were()) {
     return py::none();
   }
-  Slots slots(slots_);
-  for (size_t i = 0; i < parameters_; ++i) {
-    slots.borrow(PyTuple_GET_ITEM(values.ptr(), static_cast<Py_ssize_t>(i)));
+  const Turn turn(is_reading_);
+  if (turn.is_first()) {
+    for (const auto& memo : memos_) {
+      memo.fetch_ahead();
+    }
   }
   auto made = py::reinterpret_steal<py::list>(
       PyList_GetSlice(arguments_.ptr(), 0, PyList_GET_SIZE(arguments_.ptr())));
   if (!made) {
     throw py::error_already_set();
   }
-  for (const auto& each : instructions_) {
-    const auto holds = run(each, slots, made.ptr());
-    if (!holds) {
-      if (!is_missing()) {
-        throw py::error_already_set();
-      }
-      PyErr_Clear();
-      return py::none();
+  Slots slots(slots_);
+  for (size_t i = 0; i < parameters_; ++i) {
+    slots.borrow(PyTuple_GET_ITEM(values.ptr(), static_cast<Py_ssize_t>(i)));
+    if (turn.is_first()) {
+      recall(i, slots);
     }
-    if (!*holds) {
-      return py::none();
+  }
+  const auto holds = run_all(slots, made.ptr(), turn.is_first());
+  if (!holds) {
+    if (!is_missing()) {
+      throw py::error_already_set();
+    }
+    PyErr_Clear();
+  }
+  if (!holds || !*holds) {
+    return py::none();
+  }
+  for (size_t i = 0; i < slots.count(); ++i) {
+    if (const int way = slots.at(i).learning; way != AttributeMemo::kNone) {
+      memos_[memo_of_slot_[i]].learned(way);
     }
   }
   return made;
 }
 
-std::optional<bool> CallReader::run(const Instruction& each, Slots& slots, PyObject* made) const {
+void CallReader::recall(size_t index, Slots& slots) {
+  if (const auto number = memo_of_slot_[index]; number != kNoMemo) {
+    auto& slot = slots.at(index);
+    slot.way = memos_[number].find(slot.value);
+    slot.learning = slot.way == AttributeMemo::kNone ? memos_[number].begin(slot.value) : AttributeMemo::kNone;
+  }
+}
+
+std::optional<bool> CallReader::run_all(Slots& slots, PyObject* made, bool remembers) {
+  for (auto& each : instructions_) {
+    const bool is_of_value = CallReader::is_of_value(each.kind);
+    const auto count = slots.count();
+    if (each.kind != Kind::object) {
+      const auto& slot = slots.at(each.slot);
+      const int way = is_of_value ? slot.owners_way : slot.way;
+      if (way != AttributeMemo::kNone && each.answers.at(static_cast<size_t>(way)).is_known) {
+        if (each.kind == Kind::attribute) {
+          slots.push(each.is_needed ? Py_NewRef(each.answers.at(static_cast<size_t>(way)).value) : nullptr);
+          slots.last().owners_way = way;
+          if (each.is_needed) {
+            recall(count, slots);
+          }
+        }
+        continue;
+      }
+    }
+    const auto holds = run(each, slots, made);
+    if (!holds || !*holds) {
+      return holds;
+    }
+    if (each.kind != Kind::object) {
+      const auto& slot = slots.at(each.slot);
+      const int learning = is_of_value ? slot.owners_learning : slot.learning;
+      if (learning != AttributeMemo::kNone) {
+        const bool is_known = can_be_remembered(each, slots);
+        const bool is_attribute = each.kind == Kind::attribute;
+        each.answers.at(static_cast<size_t>(learning)) = {is_known, is_attribute ? slots.last().value : nullptr};
+        if (is_known && is_attribute) {
+          slots.last().owners_learning = learning;
+        }
+      }
+    }
+    if (remembers && slots.count() != count) {
+      recall(count, slots);
+    }
+  }
+  return true;
+}
+
+bool CallReader::can_be_remembered(const Instruction& each, const Slots& slots) {
+  switch (each.kind) {
+    case Kind::attribute:
+      return AttributeMemo::is_attribute(slots[each.slot], each.held.ptr(), slots.last().value);
+    case Kind::has:
+    case Kind::lacks:
+      return AttributeMemo::decides_presence(slots[each.slot], each.held.ptr(), each.kind == Kind::has);
+    case Kind::inherits:
+    case Kind::of_class:
+    case Kind::is:
+    case Kind::equals:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::optional<bool> CallReader::run(const Instruction& each, Slots& slots, PyObject* made) {
   const auto put = [&](PyObject* value) -> std::optional<bool> {
     if (value == nullptr) {
       return std::nullopt;
@@ -242,7 +389,7 @@ std::optional<bool> CallReader::run(const Instruction& each, Slots& slots, PyObj
     case Kind::attribute:
       return push(PyObject_GetAttr(value, each.held.ptr()));
     case Kind::item:
-      return push(read_item(value, each.held.ptr()));
+      return push(read_item(value, each.held.ptr(), each.number));
     case Kind::type:
       return push(Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(value))));
     case Kind::is:
@@ -329,6 +476,11 @@ int CallReader::traverse(visitproc visit, void* arg) const {
   for (const auto& each : instructions_) {
     Py_VISIT(each.held.ptr());
   }
+  for (const auto& memo : memos_) {
+    if (const int stop = memo.traverse(visit, arg); stop != 0) {
+      return stop;
+    }
+  }
   Py_VISIT(arguments_.ptr());
   return 0;
 }
@@ -337,6 +489,7 @@ void CallReader::clear() {
   // Moved out first: what is released may run Python code that comes back here.
   const auto instructions = std::move(instructions_);
   const auto arguments = std::move(arguments_);
+  const auto memos = std::move(memos_);
   cleared_ = true;
 }
 

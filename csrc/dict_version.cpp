@@ -7,6 +7,8 @@ namespace airgraph {
 
 #if PY_VERSION_HEX < 0x030C0000
 
+struct WatchedDict {};
+
 DictVersion::DictVersion(PyObject* dict)
     : dict_(dict), version_(&reinterpret_cast<PyDictObject*>(dict)->ma_version_tag) {}
 
@@ -18,18 +20,17 @@ const uint64_t* DictVersion::changes_of_all() { return nullptr; }
 
 #else
 
-namespace {
-
-// What one dict is watched by. Nodes of the table stay where they are, so that a version is read without a look-up.
-struct Watched {
+struct WatchedDict {
+  // 0 when it is gone.
   uint64_t version = 1;
-  size_t owners = 0;
 };
 
-using Table = std::unordered_map<PyObject*, Watched>;
+namespace {
 
-// The interpreter calls back with nothing but the dict, so there is one table. It is never destroyed: dicts may be
-// changed, and owners go, until the process ends.
+using Table = std::unordered_map<PyObject*, std::shared_ptr<WatchedDict>>;
+
+// The interpreter calls back with nothing but the dict, so there is one table, of dicts that live. It is never destroyed:
+// dicts may be changed until the process ends.
 Table& watched_dicts() {
   static auto& table = *new Table;
   return table;
@@ -39,11 +40,16 @@ uint64_t changes = 1;
 
 // Called before a change is made, with the GIL, and no Python runs in between: whoever compares after this call sees
 // the change. Every event counts, also those that leave the entries as they are.
-int count_change(PyDict_WatchEvent /*event*/, PyObject* dict, PyObject* /*key*/, PyObject* /*value*/) {
+int count_change(PyDict_WatchEvent event, PyObject* dict, PyObject* /*key*/, PyObject* /*value*/) {
   auto& table = watched_dicts();
   if (const auto found = table.find(dict); found != table.end()) {
-    ++found->second.version;
     ++changes;
+    if (event == PyDict_EVENT_DEALLOCATED) {
+      found->second->version = 0;
+      table.erase(found);
+    } else {
+      ++found->second->version;
+    }
   }
   return 0;
 }
@@ -89,21 +95,20 @@ DictVersion::DictVersion(PyObject* dict) : dict_(dict) {
     return;
   }
   auto& watched = watched_dicts()[dict];
-  ++watched.owners;
-  version_ = &watched.version;
+  if (watched == nullptr) {
+    watched = std::make_shared<WatchedDict>();
+  }
+  watched_ = watched;
+  version_ = &watched_->version;
 }
 
 DictVersion::DictVersion(DictVersion&& other) noexcept
-    : dict_(other.dict_), version_(std::exchange(other.version_, nullptr)) {}
+    : dict_(other.dict_), version_(std::exchange(other.version_, nullptr)), watched_(std::move(other.watched_)) {}
 
 DictVersion::~DictVersion() {
-  if (version_ == nullptr) {
-    return;
-  }
-  auto& table = watched_dicts();
-  const auto found = table.find(dict_);
-  if (--found->second.owners == 0) {
-    table.erase(found);
+  // Nobody else looks at it but the table; a dict that is gone is in it no more.
+  if (watched_ != nullptr && watched_->version != 0 && watched_.use_count() == 2) {
+    watched_dicts().erase(dict_);
     // Fails where the interpreter ends and has given its watchers up.
     const PendingError pending;
     PyDict_Unwatch(watcher().id, dict_);

@@ -5,10 +5,14 @@
 #include <Python.h>
 
 #include <cstdint>
+#include <memory>
 
 namespace airgraph {
 
-// A number that differs after every change of one dict. Its owner keeps the dict alive. Needs the GIL.
+struct WatchedDict;
+
+// A number that differs after every change of one dict, and is another one for each dict that comes to its address. It is
+// read only while the dict lives. Needs the GIL.
 class DictVersion {
  public:
   explicit DictVersion(PyObject* dict);
@@ -32,6 +36,8 @@ class DictVersion {
 
   PyObject* dict_;
   const uint64_t* version_ = nullptr;
+  // Of an interpreter that tells of changes, by one for all that look at the dict.
+  std::shared_ptr<WatchedDict> watched_;
 };
 
 }  // namespace airgraph

@@ -275,3 +275,39 @@ def test_sparse_tensors_are_not_dense_ones(tmp_path: Path) -> None:
         warnings.simplefilter("ignore")
         for given in (a, a.to_sparse(), a):
             torch.testing.assert_close(call(given, x), x)
+
+
+def test_whether_an_argument_has_a_property(tmp_path: Path) -> None:
+    """A property is missing where its code raises AttributeError, by whatever that code reads."""
+
+    class Past:
+        def __init__(self, limit: int) -> None:
+            self.limits = [limit]
+
+        @property
+        def is_full(self) -> bool:
+            if self.limits[0] > 3:
+                raise AttributeError("no limit")
+            return True
+
+    class Quick(Past):
+        @property
+        def is_full(self) -> bool:
+            return False
+
+    class Lazy(Past):
+        is_full = None  # type: ignore[assignment]
+
+    def change(x: Tensor, past: Any) -> Tensor:
+        return x * 2 if hasattr(past, "is_full") else x - 1
+
+    call = cached(change, tmp_path)
+    past = Past(1)
+    equal_to_eager(call, *[(torch.ones(3), each) for each in (past, past, Past(5), Quick(5), Lazy(5), past, Past(7))])
+    past.limits[0] = 9
+    equal_to_eager(call, *[(torch.ones(3), past)] * 3)
+    Past.is_full = property(lambda self: self.limits[1])  # type: ignore[assignment,method-assign]
+    with pytest.raises(IndexError):
+        change(torch.ones(3), past)
+    past.limits.append(1)
+    equal_to_eager(call, *[(torch.ones(3), past)] * 3)
