@@ -13,11 +13,11 @@ from typing import Any, TextIO
 import torch
 
 from airgraph.backend import get_backend
-from airgraph.cache.door import CachedFunction
-from airgraph.cache.ranks import on_this_rank
+from airgraph.cache.cached_function import CachedFunction
+from airgraph.cache.format.torch_settings import without_gradients
 from airgraph.cache.readable import readable
-from airgraph.cache.state import without_gradients
-from airgraph.cache.store import SUFFIX, default_folder
+from airgraph.cache.store.folder import SUFFIX, default_folder
+from airgraph.cache.store.ranks import on_this_rank
 from airgraph.errors import CacheError, OptionError
 from airgraph.options import Options
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import airgraph
-from airgraph.cache.door import CachedFunction
+from airgraph.cache.cached_function import CachedFunction
 
 __all__ = ["Decoder", "Mlp", "cached", "equal_to_eager"]
 

@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 import airgraph
-from airgraph.cache import fingerprint as module
-from airgraph.cache.fingerprint import fingerprint
-from airgraph.cache.patches import patches_of_torch
+from airgraph.cache.store import fingerprint as module
+from airgraph.cache.store.fingerprint import fingerprint
+from airgraph.cache.store.patches import patches_of_torch
 from airgraph.options import Options
 from airgraph.passes import fingerprint as passes_module
 

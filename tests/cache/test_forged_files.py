@@ -23,7 +23,7 @@ from cached_functions import cached
 from torch import Tensor, nn
 
 import airgraph
-from airgraph.cache.store import Store
+from airgraph.cache.store.folder import Store
 from airgraph.errors import AirgraphError, CacheError
 
 # What the function computes, and what it returns and writes: with the key, one can say anything there.

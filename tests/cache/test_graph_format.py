@@ -14,7 +14,7 @@ import torch
 from torch.fx import Graph, GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from airgraph.cache.graph_format import Unwritable, graph_from, graph_to, value_from, value_to
+from airgraph.cache.format.graph import Unwritable, graph_from, graph_to, value_from, value_to
 from airgraph.errors import CacheError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "passes"))

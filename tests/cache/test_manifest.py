@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 import airgraph
-from airgraph.cache.manifest import FORMAT, Manifest
-from airgraph.cache.store import read_manifest
+from airgraph.cache.format.manifest import FORMAT, Manifest
+from airgraph.cache.store.folder import read_manifest
 from airgraph.errors import CacheError
 
 

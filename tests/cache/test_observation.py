@@ -18,7 +18,7 @@ import torch
 from cached_functions import cached
 from torch import Tensor
 
-from airgraph.cache.store import read_manifest
+from airgraph.cache.store.folder import read_manifest
 
 happened = 0
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 import airgraph
-from airgraph.cache.ranks import on_this_rank
-from airgraph.cache.store import default_folder
+from airgraph.cache.store.folder import default_folder
+from airgraph.cache.store.ranks import on_this_rank
 
 PROGRAM = """
 import json, sys, time

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airgraph.cache.source_path import UnsupportedPath, parse, resolve
+from airgraph.cache.format.source_path import UnsupportedPath, parse, resolve
 from airgraph.errors import CacheError
 
 

@@ -12,7 +12,7 @@ from cached_functions import cached
 from filelock import FileLock
 from torch import Tensor
 
-from airgraph.cache import store
+from airgraph.cache.store import folder
 
 
 def double(x: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ def test_a_link_in_place_of_a_file(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_is_never_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "_MOST_WAIT_S", 0.2)
+    monkeypatch.setattr(folder, "_MOST_WAIT_S", 0.2)
     file = start(tmp_path)
     file.unlink()
     with FileLock(file.parent / ".lock"), pytest.warns(UserWarning, match="has held the lock of .* for too long"):
@@ -89,7 +89,7 @@ def test_files_of_another_folder_are_made_anew(tmp_path: Path) -> None:
 
 
 def test_a_folder_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "_MOST_FILES", 3)
+    monkeypatch.setattr(folder, "_MOST_FILES", 3)
     for size in range(2, 8):
         call = cached(double, tmp_path, dynamic=False)
         torch.testing.assert_close(call(torch.ones(size)), torch.full((size,), 2.0))

@@ -9,7 +9,7 @@ from reports import counters, report
 from torch import Tensor, nn
 
 import airgraph
-from airgraph.cache.door import CachedFunction
+from airgraph.cache.cached_function import CachedFunction
 from airgraph.errors import InputMoved
 
 

@@ -12,17 +12,17 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from airgraph.cache.admission import why_not_admitted
-from airgraph.cache.conditions import Condition
-from airgraph.cache.graph_format import graph_from
-from airgraph.cache.manifest import CachedInput, Manifest
-from airgraph.cache.reader import build_reader
-from airgraph.cache.result import build_result
-from airgraph.cache.roots import Reader, Roots
-from airgraph.cache.side_effects import why_not_written
-from airgraph.cache.source_path import Size, parse
-from airgraph.cache.state import State, settled
-from airgraph.cache.watch import Watch
+from airgraph.cache.checking.admission import why_not_admitted
+from airgraph.cache.checking.call_reader import build_reader
+from airgraph.cache.checking.rebuilding import build_result
+from airgraph.cache.checking.scope import Reader, Roots
+from airgraph.cache.checking.watch import Watch
+from airgraph.cache.format.conditions import Condition
+from airgraph.cache.format.graph import graph_from
+from airgraph.cache.format.manifest import CachedInput, Manifest
+from airgraph.cache.format.source_path import Size, parse
+from airgraph.cache.format.torch_settings import State, settled
+from airgraph.cache.tracing.side_effects import why_not_written
 from airgraph.capture.callable import CannotCapture, GraphedCallable, NotAdmitted, Unsuited
 from airgraph.capture.ledger import ledger
 from airgraph.errors import CacheError

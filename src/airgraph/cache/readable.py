@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from airgraph.cache.graph_format import graph_from
-from airgraph.cache.store import read_manifest
+from airgraph.cache.format.graph import graph_from
+from airgraph.cache.store.folder import read_manifest
 from airgraph.errors import CacheError
 from airgraph.program import dump
 

@@ -24,8 +24,8 @@ _Folder = Annotated[
 @app.command("list")
 def list_graphs(folder: _Folder = None) -> None:
     """List the cached graphs of every function."""
-    from airgraph.cache.staleness import why_stale
-    from airgraph.cache.store import read_manifest
+    from airgraph.cache.checking.staleness import why_stale
+    from airgraph.cache.store.folder import read_manifest
     from airgraph.errors import CacheError
 
     root = _root(folder)
@@ -88,7 +88,7 @@ def _remove_empty(folder: Path, root: Path) -> None:
 
 
 def _root(folder: Path | None) -> Path:
-    from airgraph.cache.store import default_folder
+    from airgraph.cache.store.folder import default_folder
 
     root = default_folder() if folder is None else folder
     if not root.is_dir():
@@ -97,6 +97,6 @@ def _root(folder: Path | None) -> Path:
 
 
 def _files(root: Path) -> list[Path]:
-    from airgraph.cache.store import SUFFIX
+    from airgraph.cache.store.folder import SUFFIX
 
     return sorted(root.rglob(f"*{SUFFIX}"))

@@ -13,10 +13,10 @@ from dataclasses import replace
 from types import CodeType, FunctionType
 from typing import Any
 
-from airgraph.cache.manifest import Manifest
-from airgraph.cache.shape_condition import evaluate, symbols
-from airgraph.cache.source_path import Attribute, Item, Size, SourcePath, Step, TypeOf, parse
-from airgraph.cache.structure import Expressions
+from airgraph.cache.format.manifest import Manifest
+from airgraph.cache.format.result_spec import Expressions
+from airgraph.cache.format.shape_condition import evaluate, symbols
+from airgraph.cache.format.source_path import Attribute, Item, Size, SourcePath, Step, TypeOf, parse
 from airgraph.errors import CacheError
 
 __all__ = ["build_result"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from airgraph.cache.conditions import CONSTANTS, Read
-from airgraph.cache.graph_format import Unwritable
-from airgraph.cache.source_path import name_of_source, resolve
+from airgraph.cache.format.conditions import CONSTANTS, Read
+from airgraph.cache.format.graph import Unwritable
+from airgraph.cache.format.source_path import name_of_source, resolve
 from airgraph.program.code_identity import CODE
 
 __all__ = ["returned_objects"]

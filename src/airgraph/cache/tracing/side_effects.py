@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from airgraph.cache.conditions import CONSTANTS, Condition, Read, of_type
-from airgraph.cache.graph_format import Unwritable
-from airgraph.cache.source_path import SourcePath, name_of_source, resolve
+from airgraph.cache.format.conditions import CONSTANTS, Condition, Read, of_type
+from airgraph.cache.format.graph import Unwritable
+from airgraph.cache.format.source_path import SourcePath, name_of_source, resolve
 
 __all__ = ["Change", "Changes", "changes_of", "why_not_written"]
 

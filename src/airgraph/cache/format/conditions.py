@@ -21,8 +21,15 @@ from typing import Any
 
 import torch
 
-from airgraph.cache.graph_format import Unwritable, value_from, value_to
-from airgraph.cache.source_path import SourcePath, UnsupportedPath, is_made_by_dynamo, name_of_source, parse, resolve
+from airgraph.cache.format.graph import Unwritable, value_from, value_to
+from airgraph.cache.format.source_path import (
+    SourcePath,
+    UnsupportedPath,
+    is_made_by_dynamo,
+    name_of_source,
+    parse,
+    resolve,
+)
 from airgraph.errors import CacheError
 from airgraph.program.code_identity import behaviour_of, held_text, identity_of, is_code, with_metaclasses
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from airgraph.cache.manifest import FORMAT
-from airgraph.cache.patches import patches_of_torch
+from airgraph.cache.format.manifest import FORMAT
+from airgraph.cache.store.patches import patches_of_torch
 from airgraph.options import Options
 from airgraph.passes.fingerprint import fingerprint as fingerprint_of_passes
 from airgraph.passes.fingerprint import identity

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from airgraph.cache.structure import Leaf, NumberLeaf
+from airgraph.cache.format.result_spec import Leaf, NumberLeaf
 
 __all__ = ["Reduced", "without_numbers"]
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
-from airgraph.cache.graph_format import Unwritable
-from airgraph.errors import CacheError
+from airgraph.cache.format.graph import Unwritable
+from airgraph.cache.format.source import Source
 from airgraph.program.code_identity import digest_of_code, goes_by_version, held_text
 
-__all__ = ["Source", "UsedCode", "sources_of", "what_changed"]
+__all__ = ["UsedCode", "sources_of", "what_changed"]
 
 _LARGEST_FILE = 1 << 26
 # What PyTorch itself is built on.
@@ -53,31 +53,6 @@ class UsedCode:
             return not self.inlined
         known = goes_by_version(module) or module.partition(".")[0] in _UNDER_TORCH
         return known or self.code.co_filename.startswith("<frozen ")
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """What a module held: the SHA-256 of its file; or of one function in it, whose qualified name `function` is, a
-    digest of its code; or of one global, `=name`, a digest of its value. file: where it was, for messages, and for a
-    process that does not have the module."""
-
-    module: str
-    function: str
-    file: str
-    digest: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.module}:{self.function}" if self.function else (self.file or self.module)
-
-    def to_data(self) -> list[str]:
-        return [self.module, self.function, self.file, self.digest]
-
-    @classmethod
-    def from_data(cls, data: Any) -> Source:
-        if not isinstance(data, list) or len(data) != 4 or not all(type(each) is str for each in data):
-            raise CacheError(f"a source is four texts, got {data!r}")
-        return cls(*data)
 
 
 def sources_of(

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from airgraph.cache.source_path import SourcePath
+from airgraph.cache.format.source_path import SourcePath
 
 __all__ = ["Reader", "Roots", "without_grad_mode"]
 

@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
-from airgraph.cache.conditions import CONSTANTS, name_of_type
-from airgraph.cache.graph_format import Unwritable, value_from, value_to
+from airgraph.cache.format.conditions import CONSTANTS, name_of_type
+from airgraph.cache.format.graph import Unwritable, value_from, value_to
 from airgraph.errors import CacheError
 
 __all__ = ["Expressions", "Leaf", "NumberLeaf", "Structures"]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from airgraph.cache.manifest import Manifest
+from airgraph.cache.format.manifest import Manifest
 from airgraph.errors import CacheError
 
 __all__ = ["SUFFIX", "Store", "default_folder", "read_manifest"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from airgraph.cache.fingerprint import versions
-from airgraph.cache.manifest import Manifest
-from airgraph.cache.module_sources import what_changed
+from airgraph.cache.checking.module_sources import what_changed
+from airgraph.cache.format.manifest import Manifest
+from airgraph.cache.store.fingerprint import versions
 
 __all__ = ["why_stale"]
 

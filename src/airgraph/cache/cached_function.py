@@ -18,15 +18,15 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from airgraph.cache.checking.scope import Roots, without_grad_mode
+from airgraph.cache.checking.staleness import why_stale
 from airgraph.cache.entry import MISS, Entry
-from airgraph.cache.fingerprint import fingerprint, form_of_owner, versions
-from airgraph.cache.manifest import Manifest
-from airgraph.cache.ranks import on_this_rank
-from airgraph.cache.roots import Roots, without_grad_mode
-from airgraph.cache.staleness import why_stale
-from airgraph.cache.state import without_gradients
-from airgraph.cache.store import Store
-from airgraph.cache.trace import Executed, full_name, trace
+from airgraph.cache.format.manifest import Manifest
+from airgraph.cache.format.torch_settings import without_gradients
+from airgraph.cache.store.fingerprint import fingerprint, form_of_owner, versions
+from airgraph.cache.store.folder import Store
+from airgraph.cache.store.ranks import on_this_rank
+from airgraph.cache.tracing.trace import Executed, TraceRequest, full_name, trace
 from airgraph.capture.callable import CannotCapture, Overlapping, Unsuited
 from airgraph.capture.ledger import ledger
 from airgraph.errors import CacheError
@@ -281,15 +281,17 @@ class CachedFunction:
             log.info("%s does not serve a call: %s", entry.path, entry.why_not(values))
         start = time.perf_counter()
         manifest = trace(
-            self._function,
-            self._bound(values),
-            self._options,
-            # As Dynamo does by default: what has varied once is expected to vary.
-            dynamic=bool(served) if self._dynamic is None else self._dynamic,
-            decompositions=self._decompositions,
-            fingerprint=store.fingerprint,
-            versions=versions(),
-            varied={name for entry in served for name in entry.floats_that_vary(values)},
+            TraceRequest(
+                self._function,
+                self._bound(values),
+                self._options,
+                # As Dynamo does by default: what has varied once is expected to vary.
+                dynamic=bool(served) if self._dynamic is None else self._dynamic,
+                decompositions=self._decompositions,
+                fingerprint=store.fingerprint,
+                versions=versions(),
+                varied={name for entry in served for name in entry.floats_that_vary(values)},
+            )
         )
         try:
             if not writes:

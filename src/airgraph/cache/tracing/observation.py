@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping
 from types import CodeType, FrameType
 from typing import Any
 
-from airgraph.cache.graph_format import Unwritable
-from airgraph.cache.module_sources import UsedCode
+from airgraph.cache.checking.module_sources import UsedCode
+from airgraph.cache.format.graph import Unwritable
 from airgraph.errors import CacheError
 from airgraph.runtime.cpu.engine import engine
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
-from airgraph.cache.conditions import Condition
-from airgraph.cache.graph_format import value_from, value_to
-from airgraph.cache.module_sources import Source
-from airgraph.cache.process import Process
-from airgraph.cache.source_path import SourcePath, parse
-from airgraph.cache.state import State
+from airgraph.cache.format.conditions import Condition
+from airgraph.cache.format.graph import value_from, value_to
+from airgraph.cache.format.process import Process
+from airgraph.cache.format.source import Source
+from airgraph.cache.format.source_path import SourcePath, parse
+from airgraph.cache.format.torch_settings import State
 from airgraph.errors import CacheError
 from airgraph.program.inputs import InputPlan, InputRole
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from airgraph.cache.conditions import Condition
-from airgraph.cache.manifest import CachedInput, Manifest, Traits
-from airgraph.cache.roots import Reader
-from airgraph.cache.source_path import Attribute, Item, Size, SourcePath, Step, TypeOf, parse
+from airgraph.cache.checking.scope import Reader
+from airgraph.cache.format.conditions import Condition
+from airgraph.cache.format.manifest import CachedInput, Manifest, Traits
+from airgraph.cache.format.source_path import Attribute, Item, Size, SourcePath, Step, TypeOf, parse
 from airgraph.errors import CacheError
 from airgraph.program.code_identity import identity_of
 from airgraph.program.inputs import InputRole

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from airgraph.cache.conditions import Condition
-from airgraph.cache.source_path import Attribute, Item, Size, SourcePath, Step, TypeOf, global_root
+from airgraph.cache.format.conditions import Condition
+from airgraph.cache.format.source_path import Attribute, Item, Size, SourcePath, Step, TypeOf, global_root
 from airgraph.program.code_identity import behaviour_of, digest_of_code, goes_by_version, is_versioned_class
 from airgraph.runtime.cpu.engine import engine
 

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from airgraph.cache.conditions import Read
-from airgraph.cache.source_path import UnsupportedPath, name_of_source, resolve
+from airgraph.cache.format.conditions import Read
+from airgraph.cache.format.source_path import UnsupportedPath, name_of_source, resolve
 
 __all__ = ["FloatInputs", "floats_as_inputs", "is_float", "is_safe_with_any_float", "without_conversion"]
 

@@ -1,0 +1,1 @@
+"""Whether a cached graph is right for a call, in this process, now."""

@@ -1,0 +1,1 @@
+"""Where cached graphs are kept, and by what they are told apart."""

@@ -1,0 +1,1 @@
+"""From a call of a function to a cached graph: Dynamo and AOTAutograd at work, nothing executed."""

@@ -1,0 +1,130 @@
+"""The backend that a function is traced with: keeps what Dynamo and AOTAutograd hand over, and executes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from airgraph.cache.checking.scope import Reader
+from airgraph.cache.format.graph import Unwritable
+from airgraph.cache.format.result_spec import Leaf, NumberLeaf
+from airgraph.cache.format.source_path import name_of_source
+from airgraph.cache.tracing.numbers import without_numbers
+from airgraph.cache.tracing.open_floats import is_float, is_safe_with_any_float
+from airgraph.cache.tracing.returned import returned_objects
+from airgraph.cache.tracing.side_effects import Changes, changes_of
+from airgraph.capture.preparation import prepare
+from airgraph.errors import AirgraphError, UnsupportedGraph
+from airgraph.options import Options
+from airgraph.program import lowering
+from airgraph.program.program import CaptureProgram
+from airgraph.program.support import check_capturable
+from airgraph.runtime.cpu.engine import engine
+
+__all__ = ["Collector"]
+
+
+class Collector:
+    """A backend that answers the one call that Dynamo makes with objects of its own (`Leaf`)."""
+
+    def __init__(self, options: Options, decompositions: Mapping[Any, Callable[..., Any]] | None, read: Reader) -> None:
+        self._options = options
+        self._decompositions = decompositions
+        self._read: Reader | None = read
+        # Whether Dynamo traced at all.
+        self.was_asked = False
+        self.guards: list[Any] = []
+        self.program: CaptureProgram | None = None
+        self.sources: list[lowering.InputSource] = []
+        self.shape_env: Any = None
+        self.tracked: list[tuple[str, Any]] = []
+        self.changes = Changes()
+        # What was written of them.
+        self.written: list[Any] = []
+        self.set_back = engine().SetBack()
+        self.leaves: list[Leaf | NumberLeaf] = []
+        self.returned: dict[str, Any] = {}
+        self.failure: AirgraphError | None = None
+
+    def forget(self) -> None:
+        """Let go of all that was collected."""
+        self.guards.clear()
+        self.sources, self.tracked, self.returned = [], [], {}
+        self.changes, self.written = Changes(), []
+        self.program = self.shape_env = self._read = None
+
+    def take_guards(self, guards: Sequence[Any]) -> list[bool]:
+        self.was_asked = True
+        self.guards += guards
+        if self.program is None and self.failure is None:
+            # Nothing asked for a graph, and Dynamo would go on and change objects.
+            self.failure = Unwritable("it computes nothing with tensors, so there is no graph")
+            raise self.failure
+        return [False] * len(guards)
+
+    def __call__(self, gm: GraphModule, example_inputs: Sequence[Any], **_: Any) -> Callable[..., Any]:
+        from torch._dynamo.symbolic_convert import InstructionTranslator
+
+        self.was_asked = True
+        self.sources = lowering.input_sources(gm)
+        try:
+            tx, read = InstructionTranslator.current_tx(), self._read
+            assert read is not None
+            self.changes = changes_of(tx, read)
+            self.returned = returned_objects(tx, [each.value for each in self.changes.writes], read)
+            lowering.lower(
+                gm,
+                example_inputs,
+                compile_inference=lambda lowered, inputs: self._take(gm, lowered, inputs),
+                compile_training=self._refuse_training,
+                decompositions=self._decompositions,
+            )
+        except AirgraphError as error:
+            self.failure = error
+        for change in self.changes.writes:
+            self.set_back.keep(change.object, change.attribute)
+        return self._answer
+
+    def _answer(self, *args: Any) -> list[Leaf | NumberLeaf]:
+        """In place of the graph."""
+        if self.failure is not None:
+            raise self.failure
+        return self.leaves
+
+    def take_written(self) -> None:
+        """Read what Dynamo has written, before it is set back."""
+        self.written = [getattr(each.object, each.attribute) for each in self.changes.writes]
+
+    def _take(self, gm: GraphModule, lowered: GraphModule, inputs: Sequence[Any]) -> Any:
+        from torch._functorch._aot_autograd.utils import make_boxed_func
+
+        context: Any = torch._guards.TracingContext.get()
+        self.shape_env = context.fake_mode.shape_env
+        tracked = getattr(self.shape_env, "tracked_fakes", None) or []
+        self.tracked = [(name_of_source(each.source), each.fake) for each in tracked]
+        if not lowering.hands_through(gm, lowered, marks_outputs=False):
+            raise Unwritable(
+                "AOTAutograd does something around its graph at every call: an output is a view of an argument, "
+                "arguments share memory, or an argument is a tensor subclass"
+            )
+        assert self._read is not None
+        nodes = zip(lowered.graph.find_nodes(op="placeholder"), self.sources, strict=True)
+        floats = {node for node, source in nodes if is_float(source.path, self._read)}
+        if not is_safe_with_any_float(lowered, floats):
+            raise Unwritable("it computes with a float before a tensor takes part")
+        reduced = without_numbers(lowered)
+        self.leaves = reduced.leaves
+        inputs = [inputs[position] for position in reduced.positions]
+        self.program = prepare(lowered, self.sources, self._options, inputs, reduced.positions)
+        self.sources = [self.sources[position] for position in reduced.positions]
+        try:
+            check_capturable(lowered, self.program.device)
+        except UnsupportedGraph as error:
+            raise Unwritable(f"it cannot be captured: {error}") from error
+        return make_boxed_func(lowered.forward)
+
+    def _refuse_training(self, lowered: GraphModule, inputs: Sequence[Any]) -> Any:
+        raise Unwritable("gradients are needed")

@@ -1,0 +1,60 @@
+"""What tracing assumed about sizes, and the numbers that are worked out from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from airgraph.cache.format.graph import Unwritable
+from airgraph.cache.format.manifest import CachedInput
+from airgraph.cache.format.result_spec import Leaf, NumberLeaf
+from airgraph.cache.format.shape_condition import UnsupportedExpression, evaluate, symbols
+
+__all__ = ["check_numbers", "shape_conditions"]
+
+
+def shape_conditions(shape_env: Any, inputs: Sequence[CachedInput]) -> tuple[str, ...]:
+    """What tracing assumed about symbols, as expressions over those of the inputs."""
+    if shape_env is None:
+        return ()
+    known = {size for each in inputs for size in (*each.shape, *each.stride, each.symbol) if isinstance(size, str)}
+    names = {name for name in known if name.isidentifier()}
+    # Symbols that were found to be equal are one by now, in the sizes of inputs too.
+    guards = [text for text in (str(shape_env.replace(guard.expr)) for guard in shape_env.guards) if text != "True"]
+    found: list[str] = []
+    # First, since others may divide by a size.
+    for symbol, span in shape_env.var_to_range.items():
+        if str(symbol) in names:
+            found += [f"{symbol} >= {span.lower}"] if _is_finite(span.lower) else []
+            found += [f"{symbol} <= {span.upper}"] if _is_finite(span.upper) else []
+    found += guards
+    unknown = set().union(*map(symbols, found)) - names if found else set()
+    if unknown:
+        raise Unwritable(f"it depends on sizes of tensors that it does not compute with: {', '.join(sorted(unknown))}")
+    hints = {str(symbol): int(value) for symbol, value in _hints(shape_env).items() if str(symbol) in names}
+    for text in found:
+        if names <= hints.keys() and not evaluate(text, hints):
+            raise Unwritable(f"the condition {text} on sizes does not hold after tracing")
+    return tuple(dict.fromkeys(found))
+
+
+def check_numbers(leaves: Iterable[Leaf | NumberLeaf], shape_env: Any) -> None:
+    """Raises Unwritable for a number that a call could not work out."""
+    hints = {str(symbol): int(value) for symbol, value in _hints(shape_env).items()} if shape_env is not None else {}
+    for leaf in leaves:
+        if isinstance(leaf, NumberLeaf):
+            try:
+                now = evaluate(leaf.text, hints)
+            except UnsupportedExpression as error:
+                raise Unwritable(f"the result holds a number that is not worked out from sizes: {error}") from error
+            if type(now) is not int or leaf.now not in (None, now):
+                raise Unwritable(f"the result holds a number, {leaf.text}, which is {leaf.now}, not {now}")
+
+
+def _hints(shape_env: Any) -> Mapping[Any, Any]:
+    # Renamed in torch 2.11, and deprecated under the old name.
+    return shape_env.backed_var_to_val if hasattr(shape_env, "backed_var_to_val") else shape_env.var_to_val
+
+
+def _is_finite(bound: Any) -> bool:
+    return bool(getattr(bound, "is_Integer", False)) and abs(int(bound)) < 2**62

@@ -1,0 +1,239 @@
+"""Traces a function once by Dynamo, without executing it, and writes down all that a call needs.
+
+Method: the backend (`collector`) answers the one call that Dynamo makes with objects of its own (`Leaf`), which show
+where outputs go in what the function returns, and in attributes that it writes; these are set back.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+import sys
+import threading
+import types
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from airgraph.cache.checking.admission import why_not_admitted
+from airgraph.cache.checking.module_sources import sources_of
+from airgraph.cache.checking.scope import Reader, Roots
+from airgraph.cache.format.conditions import CONSTANTS, Condition, conditions_of, modules_of
+from airgraph.cache.format.graph import Unwritable, graph_to
+from airgraph.cache.format.manifest import Manifest, Write
+from airgraph.cache.format.process import Process
+from airgraph.cache.format.result_spec import Structures
+from airgraph.cache.format.source_path import parse
+from airgraph.cache.format.torch_settings import State
+from airgraph.cache.tracing.collector import Collector
+from airgraph.cache.tracing.inputs import cached_inputs, looked_at, read_input
+from airgraph.cache.tracing.observation import Observation
+from airgraph.cache.tracing.open_floats import (
+    FloatInputs,
+    floats_as_inputs,
+)
+from airgraph.cache.tracing.sizes import check_numbers, shape_conditions
+from airgraph.errors import CacheError
+from airgraph.memory.locks import renew_after_fork
+from airgraph.options import Options
+from airgraph.program.code_identity import at_once, digest_of_code, goes_by_version
+from airgraph.program.program import CaptureProgram
+
+__all__ = ["Executed", "TraceRequest", "full_name", "trace"]
+
+_one_at_a_time = threading.RLock()
+renew_after_fork(sys.modules[__name__], "_one_at_a_time")
+
+
+class Executed(CacheError):
+    """Dynamo passed the function over and ran it instead; `result` is what it returned."""
+
+    def __init__(self, result: Any) -> None:
+        self.result = result
+        super().__init__("torch.compile does not trace it")
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRequest:
+    """A call that is to be traced, and under what. varied: paths of floats that were others at earlier calls."""
+
+    function: Callable[..., Any]
+    arguments: inspect.BoundArguments
+    options: Options
+    dynamic: bool | None
+    decompositions: Mapping[Any, Callable[..., Any]] | None
+    fingerprint: str
+    versions: Mapping[str, str]
+    varied: Collection[str] = ()
+
+
+def trace(request: TraceRequest) -> Manifest:
+    """The graph of one call of a function with these arguments, of which nothing is executed.
+
+    Raises CacheError, with the reason, where it cannot be written down, Executed where it was run instead; OptionError
+    and PassError as compiling does.
+    """
+    if _is_switched_off():
+        raise Unwritable("torch.compile is switched off")
+    given = request.arguments.arguments
+    read = Roots.of(request.function).at(tuple(given.values()))
+    floats = FloatInputs(read, request.varied, set(given) if request.dynamic else set())
+    with _random_as_it_was():
+        try:
+            return _traced(request, read, None if request.dynamic is False else floats)
+        except Executed:
+            raise
+        except CacheError:
+            if not floats.found:
+                raise
+            # They do more than feed tensors.
+            return _traced(request, read, None)
+
+
+@contextmanager
+def _random_as_it_was() -> Iterator[None]:
+    """Dynamo draws the numbers that a function draws, and nothing is to be executed."""
+    drawn = random.getstate()
+    try:
+        yield
+    except Executed:
+        raise
+    except BaseException:
+        random.setstate(drawn)
+        raise
+    random.setstate(drawn)
+
+
+def _traced(request: TraceRequest, read: Reader, floats: FloatInputs | None) -> Manifest:
+    function, arguments = request.function, request.arguments
+    inner = getattr(function, "__func__", function)
+    collector = Collector(request.options, request.decompositions, read)
+    observed = Observation()
+    observed.add_inlined(inner.__code__, inner.__globals__)
+    compiled = torch.compile(
+        _fresh(function),
+        backend=collector,
+        fullgraph=True,
+        dynamic=request.dynamic,
+        options={"guard_filter_fn": collector.take_guards},
+    )
+    settings = torch._dynamo.config.patch(replay_side_effects=True)
+    is_input = (lambda text: False) if floats is None else floats.is_input
+    try:
+        # One function at a time, as Dynamo does it.
+        with _one_at_a_time, torch.no_grad(), settings, floats_as_inputs(is_input), at_once(), collector.set_back:
+            try:
+                with observed.observer:
+                    result = compiled(*arguments.args, **arguments.kwargs)
+                    collector.take_written()
+            except Exception as error:
+                # Dynamo raises anything, ours and the function's own included, wrapped or not.
+                reason = f"tracing failed: {type(error).__name__}: {_first_line(error)}"
+                raise collector.failure or Unwritable(reason) from error
+        if collector.failure is not None:
+            raise collector.failure
+        if not collector.was_asked:
+            raise Executed(result)
+        if observed.obstacle is not None:
+            raise observed.obstacle
+        if collector.program is None:
+            raise Unwritable("it computes nothing with tensors, so there is no graph")
+        return _manifest(request, collector, collector.program, result, read, observed)
+    finally:
+        # Dynamo keeps backends, and this one would keep the model.
+        collector.forget()
+
+
+def _is_switched_off() -> bool:
+    from torch._dynamo import config, eval_frame
+
+    stance = getattr(getattr(eval_frame, "_stance", None), "stance", "default")
+    return bool(config.disable) or stance != "default"
+
+
+def _manifest(
+    request: TraceRequest,
+    collected: Collector,
+    program: CaptureProgram,
+    result: Any,
+    read: Reader,
+    observed: Observation,
+) -> Manifest:
+    inputs = cached_inputs(program, collected.sources, read)
+    others = looked_at(collected, {each.path.text for each in inputs}, read)
+    every = (*inputs, *others)
+    conditions_on_sizes = shape_conditions(collected.shape_env, every)
+    values = [read_input(each, read) for each in every]
+    state = State.now(program.device.type)
+    if state.foreign_modes:
+        raise Unwritable(f"it was called under {', '.join(state.foreign_modes)}")
+    reason = why_not_admitted(every, conditions_on_sizes, values)
+    if reason is not None:
+        raise Unwritable(f"its graph is not right for the arguments it was traced with: {reason}")
+    check_numbers(collected.leaves, collected.shape_env)
+    paths = _paths(collected.returned)
+    structures = Structures(paths)
+    structure = structures.of(result)
+    writes = [
+        Write(change.owner, change.attribute, structures.of(value))
+        for change, value in zip(collected.changes.writes, collected.written, strict=True)
+    ]
+    # What is returned as it came is not guarded by Dynamo, and stands in the structure as it is now.
+    constants = [
+        Condition("equals", parse(text), value)
+        for text, value in collected.returned.items()
+        if type(value) in CONSTANTS
+    ]
+    conditions = (*conditions_of(collected.guards, read), *collected.changes.conditions, *constants)
+    return Manifest(
+        function=full_name(request.function),
+        fingerprint=request.fingerprint,
+        versions=request.versions,
+        sources=sources_of(observed.used(), modules_of(conditions, read), Roots.of(request.function).function_globals),
+        process=Process.now(observed.environment, depends_on_hashes=observed.depends_on_hashes),
+        device=program.device,
+        state=state,
+        inputs=inputs,
+        looked_at=others,
+        conditions=conditions,
+        shape_conditions=conditions_on_sizes,
+        graph=graph_to(program.gm),
+        structure=structure,
+        writes=tuple(writes),
+        codes=frozenset(digest_of_code(each.code) for each in observed.used() if not each.is_foreign),
+    )
+
+
+def full_name(function: Callable[..., Any]) -> str:
+    """`module.Class.method`, of the class that a method is called on."""
+    owner = getattr(function, "__self__", None)
+    name = getattr(function, "__name__", type(function).__name__)
+    if owner is not None:
+        return f"{type(owner).__module__}.{type(owner).__qualname__}.{name}"
+    return f"{function.__module__}.{getattr(function, '__qualname__', name)}"
+
+
+def _fresh(function: Any) -> Any:
+    """The function with code of its own, so that what Dynamo keeps about it goes with it."""
+    inner = getattr(function, "__func__", function)
+    code = inner.__code__.replace()
+    if goes_by_version(inner.__globals__.get("__name__")):
+        # Dynamo does not begin within PyTorch's own files.
+        code = code.replace(co_filename=__file__)
+    copy = types.FunctionType(code, inner.__globals__, inner.__name__, inner.__defaults__, inner.__closure__)
+    copy.__kwdefaults__ = inner.__kwdefaults__
+    copy.__qualname__, copy.__module__ = inner.__qualname__, inner.__module__
+    return types.MethodType(copy, function.__self__) if inner is not function else copy
+
+
+def _paths(returned: Mapping[str, Any]) -> dict[int, str]:
+    """Where objects that a function returns come from, by `id`; an empty tuple is the same wherever it comes from."""
+    return {id(value): text for text, value in returned.items() if value != () or type(value) is not tuple}
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else ""
