@@ -9,10 +9,10 @@ from typing import Any
 
 from torch.fx import GraphModule
 
-from airgraph.capture.callable import GraphedCallable, NotAdmitted
+from airgraph.capture.callable import GraphedCallable
 from airgraph.capture.ledger import GraphRecord, ledger
 from airgraph.capture.preparation import prepare
-from airgraph.errors import AirgraphError, OptionError, PassError, UnsupportedGraph
+from airgraph.errors import AirgraphError, NotAdmitted, OptionError, PassError, UnsupportedGraph
 from airgraph.options import Options
 from airgraph.program import lowering
 from airgraph.runtime.registry import runtime_for

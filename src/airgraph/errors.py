@@ -10,6 +10,13 @@ AirgraphError
 │   └── InputMoved     an input is not where it was captured
 ├── StreamError        streams or events were used against their rules
 ├── CacheError         a compile cache cannot be used
+│   ├── Unwritable     what was traced has no place in its files: the call is compiled instead
+│   │   └── UnsupportedPath  a value is reached in a way that cannot be written down
+│   ├── UnsupportedExpression  an expression over sizes uses what is not known to it
+│   ├── CannotCapture  a graph of a file fails where a traced one would not
+│   └── NotAdmitted    a graph is not right for the arguments of a call
+│       └── Unsuited   nor is any other, only the function itself
+│           └── Overlapping  an argument that is written shares memory with another
 └── InternalError      our fault: please report it
 """
 
@@ -18,15 +25,22 @@ from __future__ import annotations
 __all__ = [
     "AirgraphError",
     "CacheError",
+    "CannotCapture",
     "CaptureError",
     "FailedOperator",
     "InputMoved",
     "InternalError",
+    "NotAdmitted",
     "OptionError",
+    "Overlapping",
     "PassError",
     "ReplayError",
     "StreamError",
+    "UnsupportedExpression",
     "UnsupportedGraph",
+    "UnsupportedPath",
+    "Unsuited",
+    "Unwritable",
 ]
 
 
@@ -80,6 +94,34 @@ class StreamError(AirgraphError, RuntimeError):
 
 class CacheError(AirgraphError):
     """A compile cache cannot be used."""
+
+
+class Unwritable(CacheError):
+    """What was traced holds something that the format of a cache's files has no place for."""
+
+
+class UnsupportedPath(Unwritable):
+    """A value is reached in a way that cannot be written down."""
+
+
+class UnsupportedExpression(CacheError):
+    """An expression over sizes uses something that is not known to it."""
+
+
+class CannotCapture(CacheError):
+    """A program of a cache file fails where one that was traced would not; nothing was executed."""
+
+
+class NotAdmitted(CacheError):
+    """A program is not right for the arguments of a call; nothing was executed."""
+
+
+class Unsuited(NotAdmitted):
+    """No traced program is right for the arguments of a call, only the function itself."""
+
+
+class Overlapping(Unsuited):
+    """An argument that is written shares memory with another."""
 
 
 class InternalError(AirgraphError):

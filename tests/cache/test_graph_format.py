@@ -14,8 +14,8 @@ import torch
 from torch.fx import Graph, GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from airgraph.cache.format.graph import Unwritable, graph_from, graph_to, value_from, value_to
-from airgraph.errors import CacheError
+from airgraph.cache.format.graph import graph_from, graph_to, value_from, value_to
+from airgraph.errors import CacheError, Unwritable
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "passes"))
 

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod
 
-from airgraph.cache.format.shape_condition import UnsupportedExpression, evaluate, symbols
+from airgraph.cache.format.shape_condition import evaluate, symbols
+from airgraph.errors import UnsupportedExpression
 
 SYMBOLS = sympy.symbols("s0 s1 s2", integer=True, positive=True)
 

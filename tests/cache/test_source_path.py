@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airgraph.cache.format.source_path import UnsupportedPath, parse, resolve
-from airgraph.errors import CacheError
+from airgraph.cache.format.source_path import parse, resolve
+from airgraph.errors import CacheError, UnsupportedPath
 
 
 class Owner:

@@ -27,9 +27,8 @@ from airgraph.cache.store.fingerprint import fingerprint, form_of_owner, version
 from airgraph.cache.store.folder import Store
 from airgraph.cache.store.ranks import on_this_rank
 from airgraph.cache.tracing.trace import Executed, TraceRequest, full_name, trace
-from airgraph.capture.callable import CannotCapture, Overlapping, Unsuited
 from airgraph.capture.ledger import ledger
-from airgraph.errors import CacheError
+from airgraph.errors import CacheError, CannotCapture, Overlapping, Unsuited
 from airgraph.memory.locks import renew_after_fork
 from airgraph.options import Options
 from airgraph.runtime.cpu.engine import engine

@@ -23,9 +23,9 @@ from airgraph.cache.format.manifest import CachedInput, Manifest
 from airgraph.cache.format.source_path import Size, parse
 from airgraph.cache.format.torch_settings import State, settled
 from airgraph.cache.tracing.side_effects import why_not_written
-from airgraph.capture.callable import CannotCapture, GraphedCallable, NotAdmitted, Unsuited
+from airgraph.capture.callable import GraphedCallable
 from airgraph.capture.ledger import ledger
-from airgraph.errors import CacheError
+from airgraph.errors import CacheError, CannotCapture, NotAdmitted, Unsuited
 from airgraph.options import Options
 from airgraph.program.code_identity import at_once
 from airgraph.program.dump import dump_for

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from airgraph.cache.format.manifest import CachedInput, lazy_of
-from airgraph.cache.format.shape_condition import UnsupportedExpression, evaluate
+from airgraph.cache.format.shape_condition import evaluate
+from airgraph.errors import UnsupportedExpression
 from airgraph.program.inputs import InputRole, span_nbytes
 
 __all__ = ["why_not_admitted"]

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
-from airgraph.cache.format.graph import Unwritable
 from airgraph.cache.format.source import Source
+from airgraph.errors import Unwritable
 from airgraph.program.code_identity import digest_of_code, goes_by_version, held_text
 
 __all__ = ["UsedCode", "sources_of", "what_changed"]

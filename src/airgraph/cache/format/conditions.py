@@ -21,16 +21,9 @@ from typing import Any
 
 import torch
 
-from airgraph.cache.format.graph import Unwritable, value_from, value_to
-from airgraph.cache.format.source_path import (
-    SourcePath,
-    UnsupportedPath,
-    is_made_by_dynamo,
-    name_of_source,
-    parse,
-    resolve,
-)
-from airgraph.errors import CacheError
+from airgraph.cache.format.graph import value_from, value_to
+from airgraph.cache.format.source_path import SourcePath, is_made_by_dynamo, name_of_source, parse, resolve
+from airgraph.errors import CacheError, UnsupportedPath, Unwritable
 from airgraph.program.code_identity import behaviour_of, held_text, identity_of, is_code, with_metaclasses
 
 __all__ = ["CONSTANTS", "Condition", "Read", "conditions_of", "modules_of", "name_of_type", "of_type"]

@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from airgraph.errors import CacheError
+from airgraph.errors import CacheError, Unwritable
 from airgraph.program import source_lines
 from airgraph.program.dump import form_of
 from airgraph.program.streams import stream_of
 
-__all__ = ["Unwritable", "graph_from", "graph_to", "value_from", "value_to"]
+__all__ = ["graph_from", "graph_to", "value_from", "value_to"]
 
 # What torch itself registers apart from these reads files, talks to other processes or is made for its own compilers.
 _ALLOWED = {"aten", "prims", "quantized", "mkldnn", "onednn"}
@@ -52,10 +52,6 @@ _NAMED_VALUES: dict[str, type] = {
     "memory_format": torch.memory_format,
 }
 _LARGEST_CONSTANT = 1 << 20
-
-
-class Unwritable(CacheError):
-    """A graph holds something that the format has no place for."""
 
 
 def graph_to(gm: GraphModule) -> dict[str, Any]:

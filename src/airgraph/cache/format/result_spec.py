@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 from airgraph.cache.format.conditions import CONSTANTS, name_of_type
-from airgraph.cache.format.graph import Unwritable, value_from, value_to
-from airgraph.errors import CacheError
+from airgraph.cache.format.graph import value_from, value_to
+from airgraph.errors import CacheError, Unwritable
 
 __all__ = ["Expressions", "Leaf", "NumberLeaf", "Structures"]
 

@@ -9,13 +9,9 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from airgraph.errors import CacheError
+from airgraph.errors import UnsupportedExpression
 
-__all__ = ["UnsupportedExpression", "evaluate", "symbols"]
-
-
-class UnsupportedExpression(CacheError):
-    """An expression over sizes uses something that is not known here."""
+__all__ = ["evaluate", "symbols"]
 
 
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {

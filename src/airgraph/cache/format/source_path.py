@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from airgraph.errors import CacheError
+from airgraph.errors import UnsupportedPath
 
 __all__ = [
     "Attribute",
@@ -21,7 +21,6 @@ __all__ = [
     "SourcePath",
     "Step",
     "TypeOf",
-    "UnsupportedPath",
     "global_root",
     "is_made_by_dynamo",
     "name_of_source",
@@ -37,10 +36,6 @@ _HIDDEN = {f"__{name}__" for name in ("builtins", "globals", "import", "loader",
 
 # `torch.ops` and its namespaces, which find operators when they are asked for them.
 _OPERATORS = (torch._ops._Ops, torch._ops._OpNamespace)
-
-
-class UnsupportedPath(CacheError):
-    """A value is reached in a way that cannot be written down."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ import torch
 from torch.fx import GraphModule
 
 from airgraph.cache.checking.scope import Reader
-from airgraph.cache.format.graph import Unwritable
 from airgraph.cache.format.result_spec import Leaf, NumberLeaf
 from airgraph.cache.format.source_path import name_of_source
 from airgraph.cache.tracing.numbers import without_numbers
@@ -17,7 +16,7 @@ from airgraph.cache.tracing.open_floats import is_float, is_safe_with_any_float
 from airgraph.cache.tracing.returned import returned_objects
 from airgraph.cache.tracing.side_effects import Changes, changes_of
 from airgraph.capture.preparation import prepare
-from airgraph.errors import AirgraphError, UnsupportedGraph
+from airgraph.errors import AirgraphError, UnsupportedGraph, Unwritable
 from airgraph.options import Options
 from airgraph.program import lowering
 from airgraph.program.program import CaptureProgram

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from airgraph.cache.format.conditions import Read
-from airgraph.cache.format.graph import Unwritable
 from airgraph.cache.format.manifest import CachedInput, Traits, lazy_of
 from airgraph.cache.format.source_path import Item, resolve
 from airgraph.cache.tracing.collector import Collector
 from airgraph.cache.tracing.open_floats import without_conversion
+from airgraph.errors import Unwritable
 from airgraph.program import lowering
 from airgraph.program.inputs import InputPlan, InputRole
 from airgraph.program.program import CaptureProgram

@@ -19,8 +19,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from airgraph.cache.checking.module_sources import UsedCode
-from airgraph.cache.format.graph import Unwritable
-from airgraph.errors import CacheError
+from airgraph.errors import CacheError, Unwritable
 from airgraph.runtime.cpu.engine import engine
 
 __all__ = ["Observation"]

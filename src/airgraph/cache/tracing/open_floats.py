@@ -17,7 +17,8 @@ import torch
 from torch.fx import GraphModule, Node
 
 from airgraph.cache.format.conditions import Read
-from airgraph.cache.format.source_path import UnsupportedPath, name_of_source, resolve
+from airgraph.cache.format.source_path import name_of_source, resolve
+from airgraph.errors import UnsupportedPath
 
 __all__ = ["FloatInputs", "floats_as_inputs", "is_float", "is_safe_with_any_float", "without_conversion"]
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from airgraph.cache.format.conditions import CONSTANTS, Read
-from airgraph.cache.format.graph import Unwritable
 from airgraph.cache.format.source_path import name_of_source, resolve
+from airgraph.errors import Unwritable
 from airgraph.program.code_identity import CODE
 
 __all__ = ["returned_objects"]

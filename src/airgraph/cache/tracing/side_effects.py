@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from airgraph.cache.format.conditions import CONSTANTS, Condition, Read, of_type
-from airgraph.cache.format.graph import Unwritable
 from airgraph.cache.format.source_path import SourcePath, name_of_source, resolve
+from airgraph.errors import Unwritable
 
 __all__ = ["Change", "Changes", "changes_of", "why_not_written"]
 

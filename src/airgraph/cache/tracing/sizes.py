@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from airgraph.cache.format.graph import Unwritable
 from airgraph.cache.format.manifest import CachedInput
 from airgraph.cache.format.result_spec import Leaf, NumberLeaf
-from airgraph.cache.format.shape_condition import UnsupportedExpression, evaluate, symbols
+from airgraph.cache.format.shape_condition import evaluate, symbols
+from airgraph.errors import UnsupportedExpression, Unwritable
 
 __all__ = ["check_numbers", "shape_conditions"]
 

@@ -22,7 +22,7 @@ from airgraph.cache.checking.admission import why_not_admitted
 from airgraph.cache.checking.module_sources import sources_of
 from airgraph.cache.checking.scope import Reader, Roots
 from airgraph.cache.format.conditions import CONSTANTS, Condition, conditions_of, modules_of
-from airgraph.cache.format.graph import Unwritable, graph_to
+from airgraph.cache.format.graph import graph_to
 from airgraph.cache.format.manifest import Manifest, Write
 from airgraph.cache.format.process import Process
 from airgraph.cache.format.result_spec import Structures
@@ -36,7 +36,7 @@ from airgraph.cache.tracing.open_floats import (
     floats_as_inputs,
 )
 from airgraph.cache.tracing.sizes import check_numbers, shape_conditions
-from airgraph.errors import CacheError
+from airgraph.errors import CacheError, Unwritable
 from airgraph.memory.locks import renew_after_fork
 from airgraph.options import Options
 from airgraph.program.code_identity import at_once, digest_of_code, goes_by_version

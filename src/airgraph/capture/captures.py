@@ -1,0 +1,199 @@
+"""The captures of one FX graph: which there are, by key and by use, and how one more comes to be."""
+
+from __future__ import annotations
+
+import logging
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from airgraph.capture.key import GraphKey
+from airgraph.capture.ledger import GraphRecord, ledger
+from airgraph.errors import CannotCapture, FailedOperator, OptionError, UnsupportedGraph
+from airgraph.memory.pool import MemoryPool
+from airgraph.options import Options
+from airgraph.program.inputs import InputRole
+from airgraph.program.program import CaptureProgram
+from airgraph.runtime.base import DeviceRuntime
+
+__all__ = ["NEW_KEY", "CapturedGraph", "Captures"]
+
+log = logging.getLogger(__name__)
+
+# Why a first capture is made; each other reason is that of a recapture.
+NEW_KEY = "new key"
+# How many values of something that changes stand in a message.
+_MOST_NAMED = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CapturedGraph:
+    """One capture of a program; `record` is its row in the report."""
+
+    key: GraphKey
+    device_graph: Any
+    record: GraphRecord
+    pool: MemoryPool
+
+
+class Captures:
+    """`capture_limit` of them are kept, those that were used last. Changed in the pool's turn only.
+
+    Where a memory pool is for all of them, they are given it; else each opens one of its own.
+    """
+
+    def __init__(
+        self,
+        program: CaptureProgram,
+        runtime: DeviceRuntime,
+        options: Options,
+        pool: MemoryPool | None,
+        *,
+        distrusted: bool,
+        warn_once: Callable[[str, str], None],
+    ) -> None:
+        """distrusted: whether the program comes from a file; where an operator of it fails, CannotCapture is raised."""
+        self._program = program
+        self._runtime = runtime
+        self._options = options
+        self._pool = pool
+        self._distrusted = distrusted
+        self._warn_once = warn_once
+        self._scalars = [plan.index for plan in program.inputs if plan.role is InputRole.SCALAR]
+        # Of each key, the one that served last at the front.
+        self._of_key: dict[GraphKey, list[CapturedGraph]] = {}
+        # All of them, the one that served last at the end.
+        self._by_use: OrderedDict[CapturedGraph, None] = OrderedDict()
+
+    def key(self, args: Sequence[Any]) -> GraphKey:
+        return GraphKey.of([args[index] for index in self._scalars])
+
+    def numbers(self, args: Sequence[Any]) -> tuple[tuple[int, type, Any], ...]:
+        """Index, type and value of each number of a key; 1, 1.0 and True differ."""
+        return tuple((index, type(args[index]), args[index]) for index in self._scalars)
+
+    def of(self, key: GraphKey) -> list[CapturedGraph]:
+        """A copy: captures may be dropped while one goes through it."""
+        return list(self._of_key.get(key, ()))
+
+    def all(self) -> list[CapturedGraph]:
+        """The one that served last at the end."""
+        return list(self._by_use)
+
+    def served(self, graph: CapturedGraph) -> None:
+        """It served last, and is asked first."""
+        kept = self._of_key[graph.key]
+        if kept[0] is not graph:
+            # As a whole: an exception of a signal handler may fall anywhere.
+            self._of_key[graph.key] = [graph, *(each for each in kept if each is not graph)]
+        self._by_use[graph] = None
+        self._by_use.move_to_end(graph)
+
+    def drop(self, graph: CapturedGraph) -> None:
+        self._by_use.pop(graph, None)
+        self._of_key[graph.key] = [each for each in self._of_key[graph.key] if each is not graph]
+        graph.device_graph.close()
+        graph.record.state = "dropped"
+
+    def forget_all(self) -> None:
+        """As if there had never been any; the report keeps their rows."""
+        for graph in self._by_use:
+            graph.device_graph.close()
+        self._by_use.clear()
+        self._of_key.clear()
+
+    def capture(self, key: GraphKey, args: list[Any], reason: str) -> CapturedGraph:
+        """One more for these arguments, which executes nothing.
+
+        Raises UnsupportedGraph where it cannot be captured, and OptionError for a closed pool.
+        """
+        pool = self._pool if self._pool is not None else self._runtime.open_pool(self._program.device)
+        if pool.closed:
+            raise OptionError(f"{self._program.name} is to be captured for a new key, but {pool!r} was closed.")
+        self._make_room(reason)
+        start = time.perf_counter()
+        try:
+            # The program has its casts already.
+            with torch._C._DisableAutocast():
+                device_graph = self._runtime.record(self._program, args, pool, self._options)
+        except UnsupportedGraph as obstacle:
+            if self._distrusted and isinstance(obstacle, FailedOperator):
+                raise CannotCapture(str(obstacle)) from obstacle
+            raise
+        except Exception as error:
+            if self._distrusted:
+                raise CannotCapture(f"{type(error).__name__}: {error}") from error
+            raise
+        elapsed_ms = (time.perf_counter() - start) * 1e3
+        ledger.count("captures")
+        if reason != NEW_KEY:
+            ledger.count("recaptures")
+        record = GraphRecord(
+            name=self._program.name,
+            state="captured",
+            reason=reason,
+            key=str(key),
+            nodes=device_graph.nodes,
+            streams=device_graph.streams,
+            pool=pool.id,
+            arena_nbytes=device_graph.footprint.nbytes,
+            copied_nbytes=self._copied_nbytes(args) + device_graph.copied_nbytes,
+            capture_ms=elapsed_ms,
+            device_graph=weakref.ref(device_graph),
+            inputs=tuple((plan.source, plan.role.value, _nbytes(args[plan.index])) for plan in self._program.inputs),
+        )
+        ledger.add(record)
+        ledger.add_pool(pool)
+        if self._program.dump is not None:
+            self._program.dump.tape(str(key), device_graph.describe())
+        graph = CapturedGraph(key, device_graph, record, pool)
+        self._of_key.setdefault(key, []).insert(0, graph)
+        log.info(
+            "captured %s key %s: %d nodes, %d arena bytes, %.1f ms",
+            record.name,
+            key,
+            record.nodes,
+            record.arena_nbytes,
+            elapsed_ms,
+        )
+        return graph
+
+    def _make_room(self, reason: str) -> None:
+        """Drop what was used least recently, so that one more capture may be kept."""
+        limit = self._options.capture_limit
+        while len(self._by_use) >= limit:
+            what_changes = self._what_changes(reason)
+            self.drop(next(iter(self._by_use)))
+            self._warn_once(
+                "limit",
+                f"airgraph: {self._program.name} keeps capture_limit={limit} captures and drops the one used least "
+                f"recently for each new one, which costs a capture whenever it comes again. What keeps changing: "
+                f"{what_changes}. Raise capture_limit, or pad to fewer shapes.",
+            )
+
+    def _what_changes(self, reason: str) -> str:
+        """What tells the captures that are kept from one another, for a person to read."""
+        changing = []
+        for position, index in enumerate(self._scalars):
+            values = {graph.key.scalars[position].value for graph in self._by_use}
+            if len(values) > 1:
+                some = ", ".join(map(str, sorted(values)[:_MOST_NAMED]))
+                changing.append(f"{self._program.inputs[index].source} (such as {some})")
+        others = [graph for graph in self._by_use if graph.record.reason != NEW_KEY]
+        if len(others) * 2 > len(self._by_use) or not changing:
+            changing.append(reason)
+        return "; ".join(changing)
+
+    def _copied_nbytes(self, args: Sequence[Any]) -> int:
+        """The most that a call copies of its inputs."""
+        copies = self._options.clone_input or self._options.on_input_move == "copy"
+        return sum(_nbytes(args[p.index]) for p in self._program.inputs if copies and p.role is InputRole.USER)
+
+
+def _nbytes(arg: Any) -> int:
+    return arg.nbytes if isinstance(arg, torch.Tensor) else 0

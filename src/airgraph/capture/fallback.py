@@ -1,0 +1,162 @@
+"""What runs where no capture can: the FX graph, operator by operator, or what it was lowered from."""
+
+from __future__ import annotations
+
+import enum
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from airgraph.capture.key import GraphKey
+from airgraph.capture.ledger import GraphRecord, ledger
+from airgraph.capture.warmup import CannotGoOn
+from airgraph.errors import NotAdmitted, Overlapping, Unsuited, UnsupportedGraph
+from airgraph.program.inputs import InputRole
+from airgraph.program.program import CaptureProgram
+from airgraph.runtime.cpu.engine import engine
+
+__all__ = ["Fallback", "Mode"]
+
+
+class Mode(enum.Enum):
+    """How calls of a program are served."""
+
+    CAPTURED = "captured"
+    # But for keys that could not be captured.
+    PARTLY = "partly captured"
+    EAGER = "eager"
+
+
+class Fallback:
+    """Eager calls of one program, and why they are: each reason is a row in the report, with one warning."""
+
+    def __init__(self, program: CaptureProgram, uncaptured: Callable[..., Sequence[Any]] | None) -> None:
+        """uncaptured: what the program was lowered from, for arguments that it is not right for."""
+        self._program = program
+        self._uncaptured = uncaptured
+        self._written = [plan.index for plan in program.inputs if plan.role is InputRole.MUTATED]
+        self._eager_keys: set[GraphKey] = set()
+        self._is_eager = False
+        # The row of a program that is never captured, and whether it stands in the report.
+        self._record: GraphRecord | None = None
+        self._is_reported = False
+        self._warned: set[str] = set()
+
+    @property
+    def mode(self) -> Mode:
+        if self._is_eager:
+            return Mode.EAGER
+        return Mode.PARTLY if self._eager_keys else Mode.CAPTURED
+
+    def serves(self, key: GraphKey) -> bool:
+        """Whether calls of this key are never captured."""
+        return self._is_eager or key in self._eager_keys
+
+    def take_all(self, reason: str, *, obstacle: UnsupportedGraph | None = None, warn: bool = True) -> None:
+        """Every call from now on."""
+        self._is_eager = True
+        self._record = self._note(reason, "", obstacle, warn=warn)
+        self._is_reported = True
+
+    def take(self, key: GraphKey, obstacle: UnsupportedGraph) -> None:
+        """Calls of one key from now on."""
+        self._eager_keys.add(key)
+        self._note(str(obstacle), str(key), obstacle)
+
+    def report_again(self) -> None:
+        """Into a report that was reset since: a graph stands there again from its next call on."""
+        if not self._is_reported and self._record is not None:
+            ledger.add(self._record)
+            self._is_reported = True
+
+    def forget(self) -> None:
+        """Keys and warnings; a program that is never captured stays so."""
+        self._eager_keys.clear()
+        self._warned.clear()
+        self._is_reported = False
+
+    def warn_once(self, what: str, message: str) -> None:
+        if what not in self._warned:
+            self._warned.add(what)
+            warnings.warn(message, stacklevel=2)
+
+    def check_admitted(self, args: list[Any]) -> None:
+        """Raises NotAdmitted. Not needed at a replay, which compares its arguments' forms with the capture's."""
+        found = engine().first_overlap(args, self._written) if self._written else None
+        if found is not None:
+            # The program was lowered for arguments of which none shares memory with one that it writes.
+            written, other = (self._program.inputs[index].source for index in found)
+            raise Overlapping(f"{written} is written and shares memory with {other}")
+        if self._program.why_not_admitted is not None:
+            reason = self._program.why_not_admitted(args)
+            if reason is not None:
+                raise NotAdmitted(reason)
+
+    def run(self, args: list[Any]) -> list[Any]:
+        """The final FX graph, if it is right for these arguments; else as `on_refused`."""
+        try:
+            self.check_admitted(args)
+        except NotAdmitted as refusal:
+            return self.on_refused(args, refusal)
+        ledger.count("eager_calls")
+        with torch.no_grad(), torch._C._DisableAutocast():
+            return list(self._program.gm(*args))
+
+    def on_refused(self, args: list[Any], refusal: NotAdmitted) -> list[Any]:
+        """By what the program was lowered from: one operator after the other, on the arguments as they are.
+
+        Raises the refusal where that is not known.
+        """
+        if self._uncaptured is None:
+            raise refusal
+        ledger.count("eager_calls")
+        self.warn_once(
+            "refused",
+            f"airgraph: {self._program.name} runs eagerly where it was traced for other arguments: {refusal}. Results "
+            "are right, but not replayed. Pass tensors that share no memory with what is written.",
+        )
+        return list(self._uncaptured(*args))
+
+    def on_foreign(self, args: list[Any]) -> list[Any]:
+        """By what the program was lowered from, with gradients where they are on: what a transform wraps may need them.
+
+        Not by the final FX graph, which writes into its own intermediates: those need not be of the arguments' kind.
+        """
+        if self._uncaptured is None:
+            raise Unsuited("an argument is a fake tensor, a subclass, wrapped by a transform, or has a tangent")
+        ledger.count("eager_calls")
+        return list(self._uncaptured(*args))
+
+    def placeholders(self, args: list[Any]) -> list[Any]:
+        """What an eager call would return, with zeros for values; nothing is executed."""
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad(), torch._C._DisableAutocast():
+            fakes = [mode.from_tensor(arg) if isinstance(arg, torch.Tensor) else arg for arg in args]
+            try:
+                made = self._program.gm(*fakes)
+            except (RuntimeError, NotImplementedError) as error:
+                raise CannotGoOn(f"{self._program.name} runs eagerly, and its results are not known before") from error
+        return [self._placeholder(i, out, args) if isinstance(out, torch.Tensor) else out for i, out in enumerate(made)]
+
+    def _placeholder(self, index: int, form: torch.Tensor, args: list[Any]) -> torch.Tensor:
+        base = self._program.input_views.get(index)
+        if base is not None:
+            view: torch.Tensor = args[base].as_strided(form.shape, form.stride(), form.storage_offset())
+            return view
+        return torch.empty_strided(form.shape, form.stride(), dtype=form.dtype, device=self._program.device).zero_()
+
+    def _note(self, reason: str, key: str, obstacle: UnsupportedGraph | None, *, warn: bool = True) -> GraphRecord:
+        record = GraphRecord(self._program.name, "skipped", reason, key)
+        if obstacle is not None:
+            record.operator, record.source = obstacle.operator, obstacle.source
+        ledger.add(record)
+        if warn:
+            for_key = f" for key {key}" if key not in ("", "()") else ""
+            warnings.warn(
+                f"airgraph: {self._program.name} runs eagerly{for_key}: {reason}. Results are right, but not replayed.",
+                stacklevel=2,
+            )
+        return record
