@@ -140,3 +140,15 @@ def test_precision_of_products_on_cuda(name: str, tmp_path: Path) -> None:
                 torch.testing.assert_close(call(x), by_precision(x))
     finally:
         setattr(matmul, name, before)
+
+
+def test_a_message_names_the_setting_that_differs(tmp_path: Path) -> None:
+    def double(x: Tensor) -> Tensor:
+        return x * 2
+
+    x = torch.ones(2)
+    call = cached(double, tmp_path)
+    call(x)
+    with torch.autocast("cpu"):
+        reason = call._entries[0].why_not((x,))
+    assert reason is not None and "autocast" in reason and "deterministic" not in reason and "default" not in reason

@@ -183,10 +183,7 @@ class Entry:
         if not self._body.is_still(self._roots.body()):
             return "the function has another body now"
         read, fixed = self._roots.at(values), self._roots.fixed()
-        state = State.now(self._device_type)
-        if state != self.manifest.state:
-            return f"it was traced under {self.manifest.state}, now {state}"
-        reason = self.manifest.process.why_other()
+        reason = self.manifest.state.why_other(State.now(self._device_type)) or self.manifest.process.why_other()
         if reason is not None:
             return reason
         for condition in self.manifest.conditions:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -50,10 +50,16 @@ class State:
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> State:
         """From `dataclasses.asdict` as JSON has it."""
-        fields: dict[str, Any] = {
+        values: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in data.items()
         }
-        return cls(**fields)
+        return cls(**values)
+
+    def why_other(self, now: State) -> str | None:
+        """What is set otherwise now, in words, or None."""
+        names = [each.name for each in fields(self) if getattr(self, each.name) != getattr(now, each.name)]
+        changes = [f"{name} {getattr(self, name)!r}, now {getattr(now, name)!r}" for name in names]
+        return f"it was traced under {'; '.join(changes)}" if changes else None
 
     @property
     def foreign_modes(self) -> list[str]:
