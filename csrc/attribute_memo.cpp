@@ -27,9 +27,12 @@ PyObject* dict_of(PyObject* object) {
 #endif
 }
 
-bool is_data_descriptor(const PyObject* found) { return Py_TYPE(found)->tp_descr_set != nullptr; }
+// Classes made in Python may become a descriptor's at any time.
+bool may_change(const PyObject* found) { return PyType_HasFeature(Py_TYPE(found), Py_TPFLAGS_HEAPTYPE) != 0; }
 
-bool is_descriptor(const PyObject* found) { return Py_TYPE(found)->tp_descr_get != nullptr; }
+bool is_data_descriptor(const PyObject* found) { return Py_TYPE(found)->tp_descr_set != nullptr || may_change(found); }
+
+bool is_descriptor(const PyObject* found) { return Py_TYPE(found)->tp_descr_get != nullptr || may_change(found); }
 
 // A borrowed reference; nullptr where the object itself has no such attribute.
 PyObject* own_attribute(PyObject* object, PyObject* name) {

@@ -59,6 +59,8 @@ class CallReader::Slots {
     PyObject* value = nullptr;
     // By which what is asked of its class and attributes is known, and by which it is learned.
     int way = AttributeMemo::kNone, learning = AttributeMemo::kNone;
+    // When that was so, see `ran_code`.
+    size_t looked_at = 0;
     // The same of the object that it is an attribute of.
     int owners_way = AttributeMemo::kNone, owners_learning = AttributeMemo::kNone;
   };
@@ -78,11 +80,14 @@ class CallReader::Slots {
   Slot& last() { return slots_[filled_ - 1]; }
   const Slot& last() const { return slots_[filled_ - 1]; }
   void borrow(PyObject* value) { push(Py_NewRef(value)); }
+  // An instruction may have run code of anybody's, here or in another thread, which changes any object.
+  void ran_code() { ++code_ran_; }
+  size_t code_ran() const { return code_ran_; }
   void push(PyObject* value) { slots_[filled_++].value = value; }
 
  private:
   c10::SmallVector<Slot, 64> slots_;
-  size_t filled_ = 0;
+  size_t filled_ = 0, code_ran_ = 0;
 };
 
 // Whether this call may remember: no other one is on its way.
@@ -300,6 +305,7 @@ py::object CallReader::read(const py::tuple& values) {
 void CallReader::recall(size_t index, Slots& slots) {
   if (const auto number = memo_of_slot_[index]; number != kNoMemo) {
     auto& slot = slots.at(index);
+    slot.looked_at = slots.code_ran();
     slot.way = memos_[number].find(slot.value);
     slot.learning = slot.way == AttributeMemo::kNone ? memos_[number].begin(slot.value) : AttributeMemo::kNone;
   }
@@ -310,7 +316,13 @@ std::optional<bool> CallReader::run_all(Slots& slots, PyObject* made, bool remem
     const bool is_of_value = CallReader::is_of_value(each.kind);
     const auto count = slots.count();
     if (each.kind != Kind::object) {
-      const auto& slot = slots.at(each.slot);
+      auto& slot = slots.at(each.slot);
+      if (slot.way != AttributeMemo::kNone && slot.looked_at != slots.code_ran()) {
+        slot.looked_at = slots.code_ran();
+        if (memos_[memo_of_slot_[each.slot]].find(slot.value) != slot.way) {
+          slot.way = AttributeMemo::kNone;
+        }
+      }
       const int way = is_of_value ? slot.owners_way : slot.way;
       if (way != AttributeMemo::kNone && each.answers.at(static_cast<size_t>(way)).is_known) {
         if (each.kind == Kind::attribute) {
@@ -326,6 +338,9 @@ std::optional<bool> CallReader::run_all(Slots& slots, PyObject* made, bool remem
     const auto holds = run(each, slots, made);
     if (!holds || !*holds) {
       return holds;
+    }
+    if (may_run_code(each, slots)) {
+      slots.ran_code();
     }
     if (each.kind != Kind::object) {
       const auto& slot = slots.at(each.slot);
@@ -344,6 +359,29 @@ std::optional<bool> CallReader::run_all(Slots& slots, PyObject* made, bool remem
     }
   }
   return true;
+}
+
+bool CallReader::may_run_code(const Instruction& each, const Slots& slots) {
+  switch (each.kind) {
+    case Kind::type:
+    case Kind::is:
+    case Kind::same:
+    case Kind::apart:
+    case Kind::among:
+    case Kind::of_class:
+    case Kind::tensor:
+    case Kind::number:
+    case Kind::size:
+    case Kind::stride:
+    case Kind::offset:
+    case Kind::object:
+      return false;
+    case Kind::item:
+    case Kind::length:
+      return PyList_CheckExact(slots[each.slot]) == 0;
+    default:
+      return true;
+  }
 }
 
 bool CallReader::can_be_remembered(const Instruction& each, const Slots& slots) {
@@ -418,9 +456,14 @@ std::optional<bool> CallReader::run(const Instruction& each, Slots& slots, PyObj
       return length < 0 ? std::nullopt : std::optional<bool>(static_cast<size_t>(length) == each.number);
     }
     case Kind::has:
-      return PyObject_HasAttr(value, each.held.ptr()) != 0;
-    case Kind::lacks:
-      return PyObject_HasAttr(value, each.held.ptr()) == 0;
+    case Kind::lacks: {
+      const auto found = py::reinterpret_steal<py::object>(PyObject_GetAttr(value, each.held.ptr()));
+      if (!found && PyErr_ExceptionMatches(PyExc_AttributeError) == 0) {
+        return std::nullopt;
+      }
+      PyErr_Clear();
+      return static_cast<bool>(found) == (each.kind == Kind::has);
+    }
     case Kind::inherits: {
 #if PY_VERSION_HEX < 0x030D0000
       if (PyObject** const held = _PyObject_GetDictPtr(value); held != nullptr && *held != nullptr) {

@@ -100,6 +100,8 @@ class CallReader {
   std::optional<bool> run_all(Slots& slots, PyObject* made, bool remembers);
   // The same of one, whatever is remembered.
   static std::optional<bool> run(const Instruction& each, Slots& slots, PyObject* made);
+  // Whether it may have run code of anybody's, which a collection of garbage does too.
+  static bool may_run_code(const Instruction& each, const Slots& slots);
   // Whether what an instruction has just found is for its object's class and attributes to say.
   static bool can_be_remembered(const Instruction& each, const Slots& slots);
 

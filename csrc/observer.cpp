@@ -1,6 +1,7 @@
 #include "observer.h"
 
 #include <stdexcept>
+#include <utility>
 
 namespace airgraph {
 namespace {
@@ -20,7 +21,12 @@ py::object globals_of(PyFrameObject* frame) {
 
 }  // namespace
 
-Observer::Observer(const py::list& watched, const py::list& passed_over) {
+Observer::Observer(const py::list& watched, const py::list& passed_over, const py::list& built_in,
+                   py::object on_built_in)
+    : on_built_in_(std::move(on_built_in)) {
+  for (const auto& function : built_in) {
+    built_in_.insert_or_assign(function.ptr(), py::reinterpret_borrow<py::object>(function));
+  }
   for (const auto& each : watched) {
     auto [code, function] = each.cast<std::pair<py::object, py::object>>();
     // Looked up by address: to hash a code object is slow.
@@ -77,6 +83,9 @@ int Observer::on_event(PyObject* self, PyFrameObject* frame, int what, PyObject*
   if (what == PyTrace_CALL && observer->note(frame) != 0) {
     return -1;
   }
+  if (what == PyTrace_C_CALL && argument != nullptr && observer->note_built_in(frame, argument) != 0) {
+    return -1;
+  }
   if (what == PyTrace_RETURN && frame == observer->outermost_) {
     observer->outermost_ = nullptr;
   }
@@ -103,9 +112,20 @@ int Observer::note(PyFrameObject* frame) {
   if (watched == watched_.end()) {
     return 0;
   }
+  return tell(watched->second.function.ptr(), reinterpret_cast<PyObject*>(frame), nullptr);
+}
+
+int Observer::note_built_in(PyFrameObject* frame, PyObject* function) {
+  if (is_noting_ || outermost_ != nullptr || !built_in_.contains(function)) {
+    return 0;
+  }
+  return tell(on_built_in_.ptr(), reinterpret_cast<PyObject*>(frame), function);
+}
+
+int Observer::tell(PyObject* function, PyObject* frame, PyObject* argument) {
   is_noting_ = true;
-  const auto answer = py::reinterpret_steal<py::object>(
-      PyObject_CallFunctionObjArgs(watched->second.function.ptr(), reinterpret_cast<PyObject*>(frame), nullptr));
+  const auto answer =
+      py::reinterpret_steal<py::object>(PyObject_CallFunctionObjArgs(function, frame, argument, nullptr));
   is_noting_ = false;
   return answer ? 0 : -1;
 }

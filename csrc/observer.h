@@ -15,7 +15,9 @@ class Observer {
  public:
   // watched: pairs of a code object and a function, which is called with the frame whenever that code begins to run.
   // passed_over: code objects; what runs below them, and below the end of an object, is neither kept nor watched.
-  Observer(const pybind11::list& watched, const pybind11::list& passed_over);
+  // built_in: functions in C; on_built_in is called with the frame that calls one of them, and with it.
+  Observer(const pybind11::list& watched, const pybind11::list& passed_over, const pybind11::list& built_in,
+           pybind11::object on_built_in);
   Observer(const Observer&) = delete;
   Observer& operator=(const Observer&) = delete;
   ~Observer();
@@ -30,6 +32,8 @@ class Observer {
  private:
   static int on_event(PyObject* self, PyFrameObject* frame, int what, PyObject* argument);
   int note(PyFrameObject* frame);
+  int note_built_in(PyFrameObject* frame, PyObject* function);
+  int tell(PyObject* function, PyObject* frame, PyObject* argument);
 
   struct Seen {
     pybind11::object code, globals;
@@ -40,6 +44,8 @@ class Observer {
 
   std::unordered_map<PyObject*, Watched> watched_;
   std::unordered_map<PyObject*, pybind11::object> passed_over_;
+  std::unordered_map<PyObject*, pybind11::object> built_in_;
+  pybind11::object on_built_in_;
   pybind11::object del_ = pybind11::str("__del__");
   // The outermost frame that is passed over now.
   PyFrameObject* outermost_ = nullptr;

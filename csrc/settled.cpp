@@ -22,7 +22,7 @@ constexpr c10::DispatchKeySet kObserving(
     {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::Tracer});
 
 uint64_t autocast() {
-  uint64_t packed = 0;
+  auto packed = static_cast<uint64_t>(at::autocast::is_autocast_cache_enabled());
   for (const auto device : kDevices) {
     packed = packed << 9 | static_cast<uint64_t>(at::autocast::is_autocast_enabled(device)) << 8 |
              static_cast<uint64_t>(at::autocast::get_autocast_dtype(device));

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from torch.fx import GraphModule, Node
 
 from airgraph.cache.checking.admission import why_not_admitted
 from airgraph.cache.checking.call_reader import build_reader
+from airgraph.cache.checking.module_sources import builtins_among
 from airgraph.cache.checking.rebuilding import build_result
 from airgraph.cache.checking.scope import Reader, Roots
 from airgraph.cache.checking.watch import Watch
@@ -72,6 +74,7 @@ class Entry:
         self.served = False
         self._roots = roots
         self._body = roots.body()
+        self._builtins = {name: vars(builtins).get(name) for name in builtins_among(manifest.sources)}
         self._device_type = manifest.device.type
         every = (*manifest.inputs, *manifest.looked_at)
         for source in (*(each.path for each in every), *(each.path for each in manifest.conditions)):
@@ -186,6 +189,9 @@ class Entry:
         reason = self.manifest.state.why_other(State.now(self._device_type)) or self.manifest.process.why_other()
         if reason is not None:
             return reason
+        replaced = next((name for name, held in self._builtins.items() if vars(builtins).get(name) is not held), None)
+        if replaced is not None:
+            return f"{replaced} was replaced among Python's own functions"
         for condition in self.manifest.conditions:
             reason = condition.broken(read)
             if reason is not None:
@@ -193,6 +199,7 @@ class Entry:
         watch = Watch(self._roots.function_globals, self.manifest.codes)
         watch.add_code(self._roots.function)
         watch.add_environment(self.manifest.process.environment)
+        watch.add_builtins(self._builtins)
         for name, cell in self._roots.cells.items():
             if name in fixed:
                 watch.add(parse(f"L['{name}'].cell_contents"), {name: cell})

@@ -89,7 +89,8 @@ def bind_inputs(
                 plan.index, buffer, arg, strides, with_offset, in_storage, form.block_begin, form.block_nbytes
             )
             continue
-        strides = engine().Strides.exact if sees >= Sees.STRIDES else engine().Strides.elements
+        is_exact = sees >= Sees.STRIDES or program.why_not_admitted is not None
+        strides = engine().Strides.exact if is_exact else engine().Strides.elements
         if keeps(plan, args, options):
             launch.add_kept_input(plan.index, arg, strides, with_offset, in_storage)
             continue
@@ -127,10 +128,10 @@ def _form(arg: torch.Tensor, sees: Sees, *, guarded: bool) -> BufferForm:
     if (sees >= Sees.STRIDES or not apart) and (apart or not lazy):
         # With its gaps: who is told of strides may read them.
         span = span_nbytes(arg)
-        return BufferForm(shape, stride, 0, arg.dtype, span, "exact" if sees else "elements", 0, span)
+        return BufferForm(shape, stride, 0, arg.dtype, span, "elements" if guarded and not sees else "exact", 0, span)
     # Not of the argument itself, which may be of a subclass.
     dense = torch.empty_like(torch.empty_strided(shape, stride, device="meta")).stride()
-    return BufferForm(shape, dense, 0, arg.dtype, arg.nbytes, "order" if guarded else "elements", 0, arg.nbytes)
+    return BufferForm(shape, dense, 0, arg.dtype, arg.nbytes, "order" if guarded else "exact", 0, arg.nbytes)
 
 
 def _elements_lie_apart(tensor: torch.Tensor) -> bool:

@@ -41,8 +41,8 @@ def _why_not(inputs: Sequence[CachedInput], conditions: Sequence[str], args: Seq
                 if isinstance(stride, str) and stride.isidentifier():
                     sizes.setdefault(stride, have)
             expected = [_known(stride, sizes) for stride in each.stride]
-            pairs = zip(arg.shape, arg.stride(), expected, strict=True)
-            if any(size > 1 and have != want for size, have, want in pairs):
+            # Of a dimension of size one too, since tracing may have asked for it.
+            if list(arg.stride()) != expected:
                 return f"{each.plan.source}: expected strides {expected}, got {list(arg.stride())}"
             # One that was a plain number to Dynamo decided nothing: it does not trace what asks for it.
             reason = _bind(each.offset, int(arg.storage_offset()), sizes) if isinstance(each.offset, str) else None

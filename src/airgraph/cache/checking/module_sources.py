@@ -3,24 +3,26 @@ itself. A module is found by its name, as the process that asks has loaded it, o
 
 from __future__ import annotations
 
+import builtins
 import functools
 import hashlib
 import os
 import stat
 import sys
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
+from airgraph.cache.checking.held_values import digest_of_value
 from airgraph.cache.format.source import Source
 from airgraph.errors import Unwritable
-from airgraph.program.code_identity import digest_of_code, goes_by_version, held_text
+from airgraph.program.code_identity import digest_of_code, goes_by_version
 
-__all__ = ["UsedCode", "sources_of", "what_changed"]
+__all__ = ["UsedCode", "builtins_among", "depends_on_hashes", "sources_of", "what_changed"]
 
 _LARGEST_FILE = 1 << 26
 # What PyTorch itself is built on.
@@ -30,6 +32,7 @@ _UNDER_TORCH = {
 }  # fmt: skip
 # Marks a source that is the value of a global.
 _VALUE = "="
+_MISSING = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ def sources_of(
     own = [each for each in used if not each.is_foreign]
     modules = {*modules, *(name for each in own if not each.inlined for name in _modules_named(each))}
     for each in own:
+        found.update((source.name, source) for source in _builtins_of(each))
         # Not of what collections and the like have generated.
         if not each.inlined and not each.code.co_filename.startswith("<"):
             # Dynamo guards what code that it inlines reads, and of this one nothing.
@@ -97,6 +101,22 @@ def sources_of(
     return tuple(found[name] for name in sorted(found))
 
 
+def depends_on_hashes(used: Iterable[UsedCode], function_globals: Mapping[str, Any]) -> bool:
+    """Whether code below Dynamo reads sets that have another order in each process."""
+    own = (each for each in used if not each.is_foreign and not each.inlined and _is_at_hand(each, function_globals))
+    return any(
+        digest_of_value(value).depends_on_hashes
+        for each in own
+        for _, _, value in _names_read(each)
+        if not isinstance(value, types.ModuleType)
+    )
+
+
+def builtins_among(recorded: Iterable[Source]) -> list[str]:
+    """The names of Python's own functions that were used."""
+    return [each.function.removeprefix(_VALUE) for each in recorded if each.module == builtins.__name__]
+
+
 def what_changed(recorded: Iterable[Source], namespace: Mapping[str, Any] | None = None) -> str | None:
     """The first file or function that is not as it was, or None. namespace: the globals of the cached function, whose
     module may be found in no other way; None where no function is at hand: then files are looked at where they were,
@@ -106,10 +126,14 @@ def what_changed(recorded: Iterable[Source], namespace: Mapping[str, Any] | None
             now = source.digest if source.function else _checksum(source.file)
         elif source.function.startswith(_VALUE):
             name, held = source.function.removeprefix(_VALUE), _namespace_of(source.module, namespace)
-            now = _digest_of_value(held[name]) if name in held else None
+            if not held and os.path.isfile(source.file):
+                # Of a module that is not loaded yet; its file is compared.
+                continue
+            value = _held_by(held, name)
+            now = None if value is _MISSING else digest_of_value(value).text
         elif source.function:
-            code = _named_code(_namespace_of(source.module, namespace), source.function)
-            now = None if code is None else digest_of_code(code)
+            function = _named_function(_namespace_of(source.module, namespace), source.function)
+            now = None if function is None else digest_of_code(function.__code__)
         else:
             file = _file_of(_namespace_of(source.module, namespace)) or _would_load(source.module) or source.file
             now = _checksum(file)
@@ -135,17 +159,45 @@ def _is_at_hand(each: UsedCode, function_globals: Mapping[str, Any]) -> bool:
     return any(namespace is each.namespace for namespace in namespaces)
 
 
-def _names_read(each: UsedCode) -> Iterator[tuple[str, Any]]:
-    """The globals that a code object may read, and those within it."""
-    for _, code in _nested(each.code):
-        for name in code.co_names:
-            if name in each.namespace:
-                yield name, each.namespace[name]
+def _names_read(each: UsedCode) -> Iterator[tuple[str, str, Any]]:
+    """(module, name, value) of the globals that code may read, that within it too, and what it names of modules."""
+    names = _names_in(each.code)
+    own = _qualified_name(each.code, each.namespace)
+    function = _named_function(each.namespace, own)
+    if function is not None and function.__code__ is each.code:
+        # With its defaults and closure; a process may also have imported it before its file was edited.
+        yield each.module, own, function
+    for name in sorted(names & each.namespace.keys()):
+        yield each.module, name, each.namespace[name]
+        yield from _names_read_of(each.namespace[name], names, set())
+
+
+def _names_read_of(module: Any, names: Set[str], entered: set[int]) -> Iterator[tuple[str, str, Any]]:
+    if isinstance(module, types.ModuleType) and id(module) not in entered:
+        entered.add(id(module))
+        for name in sorted(names & vars(module).keys()):
+            value = vars(module)[name]
+            if value is sys.modules:
+                raise Unwritable(
+                    "code that ran while tracing looks at sys.modules, which may hold others at another start"
+                )
+            yield module.__name__, name, value
+            yield from _names_read_of(value, names, entered)
+
+
+def _names_in(code: CodeType) -> set[str]:
+    return {name for _, each in _nested(code) for name in each.co_names if not name.startswith("__")}
+
+
+def _builtins_of(each: UsedCode) -> Iterator[Source]:
+    """Those that it names: somebody may have replaced them for all modules, which Dynamo does not guard."""
+    for name in sorted(_names_in(each.code) & vars(builtins).keys() - each.namespace.keys()):
+        yield Source(builtins.__name__, f"{_VALUE}{name}", "", digest_of_value(vars(builtins)[name]).text)
 
 
 def _modules_named(each: UsedCode) -> Iterator[str]:
     """The modules that it looks into, and those of the functions and classes that it calls."""
-    for _, value in _names_read(each):
+    for _, _, value in _names_read(each):
         if isinstance(value, types.ModuleType):
             name = value.__name__
         elif isinstance(value, (FunctionType, type)):
@@ -157,14 +209,11 @@ def _modules_named(each: UsedCode) -> Iterator[str]:
 
 
 def _values_of(each: UsedCode) -> Iterator[Source]:
+    """What it reads, as far as names say it; a module may hold anything, so that its file alone says too little."""
     file = _file_of(each.namespace) or ""
-    for name, value in _names_read(each):
-        if not isinstance(value, (types.ModuleType, FunctionType, type)) and not name.startswith("__"):
-            yield Source(each.module, f"{_VALUE}{name}", file, _digest_of_value(value))
-
-
-def _digest_of_value(value: Any) -> str:
-    return hashlib.sha256(held_text(value).encode("utf-8", "surrogatepass")).hexdigest()
+    for module, name, value in _names_read(each):
+        if not isinstance(value, types.ModuleType):
+            yield Source(module, f"{_VALUE}{name}", file, digest_of_value(value).text)
 
 
 def _nested(code: CodeType) -> Iterator[tuple[str, CodeType]]:
@@ -275,8 +324,8 @@ def _of_typed(each: UsedCode) -> Source:
     """Of code that was typed in, or made by exec: it is found again by its name in its module."""
     name = _qualified_name(each.code, each.namespace)
     digest = digest_of_code(each.code)
-    found = _named_code(each.namespace, name)
-    if found is None or digest_of_code(found) != digest:
+    found = _named_function(each.namespace, name)
+    if found is None or digest_of_code(found.__code__) != digest:
         raise Unwritable(f"the code of {each.code.co_name} is in no file, so that a change would not be seen")
     return Source(each.module, name, each.code.co_filename, digest)
 
@@ -298,10 +347,16 @@ def _places_of(digest: str, namespace: Mapping[str, Any], entered: set[type]) ->
             yield from (f"{name}.{place}" for place in _places_of(digest, vars(value), entered))
 
 
-def _named_code(namespace: Mapping[str, Any], name: str) -> CodeType | None:
-    """Of the function or method of this qualified name."""
-    found: Any = types.SimpleNamespace(**{str(key): value for key, value in namespace.items()})
-    for part in name.split("."):
-        found = vars(found).get(part) if hasattr(found, "__dict__") else None
-    code = getattr(getattr(found, "__func__", found), "__code__", None)
-    return code if isinstance(code, CodeType) else None
+def _held_by(namespace: Mapping[str, Any], name: str) -> Any:
+    """What is found there under a qualified name, or _MISSING."""
+    found: Any = namespace.get(name.partition(".")[0], _MISSING)
+    for part in name.split(".")[1:]:
+        found = vars(found).get(part, _MISSING) if hasattr(found, "__dict__") else _MISSING
+    return found
+
+
+def _named_function(namespace: Mapping[str, Any], name: str) -> FunctionType | None:
+    """The function or method of this qualified name."""
+    found = _held_by(namespace, name)
+    found = getattr(found, "__func__", found)
+    return found if isinstance(found, FunctionType) else None

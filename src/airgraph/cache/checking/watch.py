@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import os
 import threading
@@ -13,7 +14,13 @@ import torch
 
 from airgraph.cache.format.conditions import Condition
 from airgraph.cache.format.source_path import Attribute, Item, Size, SourcePath, Step, TypeOf, global_root
-from airgraph.program.code_identity import behaviour_of, digest_of_code, goes_by_version, is_versioned_class
+from airgraph.program.code_identity import (
+    behaviour_of,
+    digest_of_code,
+    goes_by_version,
+    is_versioned_class,
+    with_metaclasses,
+)
 from airgraph.runtime.cpu.engine import engine
 
 __all__ = ["Watch"]
@@ -143,10 +150,19 @@ class Watch:
             return
         behaviour = behaviour_of(class_)
         self._whole_classes[id(class_)] = (class_, lambda: behaviour_of(class_) == behaviour)
-        for each in class_.__mro__:
+        for each in with_metaclasses(class_):
             if not is_versioned_class(each):
+                if not issubclass(class_, each):
+                    # The version of a class says nothing of its metaclass.
+                    self.add_class(each)
                 for member in vars(each).values():
                     self._add_function(getattr(member, "__func__", member))
+
+    def add_builtins(self, names: Iterable[str]) -> None:
+        """Watches functions that code finds in every module."""
+        held = vars(builtins)
+        for name in names:
+            self._items[id(held), name] = (held, name, held.get(name))
 
     def add_environment(self, names: Iterable[str]) -> None:
         """Watches variables of the environment, as `os.environ` has them."""

@@ -40,7 +40,10 @@ class State:
         return cls(
             str(torch.get_default_dtype()),
             None if device is None else str(device),
-            tuple(_autocast(each) for each in dict.fromkeys(("cpu", "cuda", device_type))),
+            (
+                *(_autocast(each) for each in dict.fromkeys(("cpu", "cuda", device_type))),
+                f"cache {torch.is_autocast_cache_enabled()}",
+            ),
             f"{torch.are_deterministic_algorithms_enabled()} {torch.is_deterministic_algorithms_warn_only_enabled()}",
             _precision(),
             _rank(),

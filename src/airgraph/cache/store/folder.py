@@ -205,6 +205,8 @@ def _key(root: Path, *, make: bool = False) -> bytes:
         return _content(path)
     except FileNotFoundError:
         return b""
+    except OSError as error:
+        raise CacheError(f"cannot read {path}: {error.strerror}. Remove it, or give another cache_dir.") from error
 
 
 def _create(path: Path) -> int:

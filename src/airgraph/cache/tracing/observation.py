@@ -8,18 +8,23 @@ from __future__ import annotations
 import dis
 import gc
 import importlib._bootstrap as import_system
+import io
 import logging
 import os
+import posix
 import signal
 import sys
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping
-from types import CodeType, FrameType
+from types import BuiltinFunctionType, CodeType, FrameType
 from typing import Any
+
+import torch
 
 from airgraph.cache.checking.module_sources import UsedCode
 from airgraph.errors import CacheError, Unwritable
+from airgraph.program.code_identity import goes_by_version
 from airgraph.runtime.cpu.engine import engine
 
 __all__ = ["Observation"]
@@ -41,6 +46,11 @@ _PASSED_OVER = [
     )
     if (function := getattr(module, name, None)) is not None
 ]  # fmt: skip
+# What only puts a path into another form.
+_HARMLESS = {"fspath", "strerror", "get_terminal_size"}
+_OF_TRACING = {"_get_tracing_state", "_get_graph_executor_optimize"}
+_NOT_PYTHONS = ("torch", "airgraph")
+_OF_SETS = {"BUILD_SET", "SET_ADD", "SET_UPDATE"}
 _AROUND_ENVIRONMENT = ("os", "_collections_abc", "collections.abc")
 
 
@@ -65,6 +75,8 @@ class Observation:
                 (_LOOK_UP, notes.on_lookup),
             ],
             [*_PASSED_OVER, *_called_at_any_moment()],
+            _outside(),
+            notes.on_outside,
         )
 
     @property
@@ -77,7 +89,7 @@ class Observation:
 
     @property
     def depends_on_hashes(self) -> bool:
-        return any(not each.is_foreign and _depends_on_hashes(each.code) for each in self.used())
+        return any(not each.is_foreign and _depends_on_hashes(each) for each in self.used())
 
     def used(self) -> list[UsedCode]:
         ran = [UsedCode(code, namespace, inlined=False) for code, namespace in self.observer.seen()]
@@ -96,7 +108,9 @@ class _Notes:
         self.inlined: dict[int, UsedCode] = {}
 
     def add_inlined(self, code: CodeType, namespace: Mapping[str, Any]) -> None:
-        self.inlined[id(code)] = UsedCode(code, namespace, inlined=True)
+        used = self.inlined[id(code)] = UsedCode(code, namespace, inlined=True)
+        if "_version" in code.co_names and not used.is_foreign:
+            self._refuse("it asks how often a tensor was written, which is another number at each call")
 
     def on_inlined(self, frame: FrameType) -> None:
         held = frame.f_locals
@@ -124,7 +138,17 @@ class _Notes:
         if caller is not None and not UsedCode(caller.f_code, caller.f_globals, inlined=False).is_foreign:
             self._note(frame.f_locals["key"])
 
+    def on_outside(self, frame: FrameType, function: Any) -> None:
+        caller: FrameType | None = frame
+        while caller is not None and _hands_through(caller):
+            caller = caller.f_back
+        if caller is not None and not UsedCode(caller.f_code, caller.f_globals, inlined=False).is_foreign:
+            name = f"{caller.f_code.co_name} calls {function.__name__} while it is traced"
+            self._refuse(f"{name}, which may answer otherwise at another start")
+
     def _note(self, key: Any) -> None:
+        if isinstance(key, bytes):
+            key = os.fsdecode(key)
         if isinstance(key, str):
             self.environment[key] = os.environ.get(key)
 
@@ -146,12 +170,38 @@ def _is_made_by_dynamo(code: CodeType) -> bool:
     return any(name.startswith("__compiled_fn") for name in code.co_names)
 
 
-def _depends_on_hashes(code: CodeType) -> bool:
+def _outside() -> list[Any]:
+    """Functions in C that look at files, at the process, and at PyTorch's settings."""
+    of_system = [held for name, held in vars(posix).items() if name not in _HARMLESS]
+    of_torch = [
+        held
+        for name, held in vars(torch._C).items()
+        if name.startswith(("get_num_", "_get_")) and name not in _OF_TRACING
+    ]
+    return [held for held in (io.open, *of_system, *of_torch) if isinstance(held, BuiltinFunctionType)]
+
+
+def _hands_through(frame: FrameType) -> bool:
+    """Whether it is Python's own, or one of PyTorch's that look settings up."""
+    module = str(frame.f_globals.get("__name__"))
+    return module.startswith("torch.backends") or (goes_by_version(module) and not module.startswith(_NOT_PYTHONS))
+
+
+def _depends_on_hashes(each: UsedCode) -> bool:
     """Whether it may look at the hash of a text, or at the order of a set of texts. What a module's own code makes of
     them is compared as its values."""
+    code = each.code
     if code.co_name == "<module>":
         return False
-    return not {"hash", "__hash__"}.isdisjoint(code.co_names) or _iterates_set(code)
+    if not {"hash", "__hash__"}.isdisjoint(code.co_names) or _iterates_set(code):
+        return True
+    # Dynamo keeps the sets that it makes itself in the order in which they were filled.
+    return not each.inlined and _makes_set(code)
+
+
+def _makes_set(code: CodeType) -> bool:
+    opcodes = {instruction.opname for instruction in dis.get_instructions(code)}
+    return not {"set", "frozenset"}.isdisjoint(code.co_names) or not _OF_SETS.isdisjoint(opcodes)
 
 
 def _iterates_set(code: CodeType) -> bool:

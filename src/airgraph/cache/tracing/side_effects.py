@@ -59,8 +59,8 @@ def changes_of(tx: Any, read: Read) -> Changes:
         mutation = getattr(variable, "mutation_type", None)
         if isinstance(mutation, (AttributeMutationNew, ValueMutationNew)):
             # Of an object that the function itself has made, and that is in the result or gone.
-            if effects.store_attr_mutations.get(variable) and issubclass(variable.python_type(), tuple):
-                raise Unwritable(f"the function gives a {variable.python_type().__name__} more than its fields")
+            if effects.store_attr_mutations.get(variable) and issubclass(variable.python_type(), (tuple, torch.Tensor)):
+                raise Unwritable(f"the function sets attributes of a {variable.python_type().__name__} that it makes")
             continue
         source = getattr(variable, "source", None)
         name = name_of_source(source) if source is not None else f"a {variable.python_type_name()}"

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from airgraph.cache.checking.admission import why_not_admitted
-from airgraph.cache.checking.module_sources import sources_of
+from airgraph.cache.checking.module_sources import depends_on_hashes, sources_of
 from airgraph.cache.checking.scope import Reader, Roots
 from airgraph.cache.format.conditions import CONSTANTS, Condition, conditions_of, modules_of
 from airgraph.cache.format.graph import graph_to
@@ -188,12 +188,14 @@ def _manifest(
         if type(value) in CONSTANTS
     ]
     conditions = (*conditions_of(collected.guards, read), *collected.changes.conditions, *constants)
+    used, namespace = observed.used(), Roots.of(request.function).function_globals
+    by_hashes = observed.depends_on_hashes or depends_on_hashes(used, namespace)
     return Manifest(
         function=full_name(request.function),
         fingerprint=request.fingerprint,
         versions=request.versions,
-        sources=sources_of(observed.used(), modules_of(conditions, read), Roots.of(request.function).function_globals),
-        process=Process.now(observed.environment, depends_on_hashes=observed.depends_on_hashes),
+        sources=sources_of(used, modules_of(conditions, read), namespace),
+        process=Process.now(observed.environment, depends_on_hashes=by_hashes),
         device=program.device,
         state=state,
         inputs=inputs,
@@ -203,7 +205,7 @@ def _manifest(
         graph=graph_to(program.gm),
         structure=structure,
         writes=tuple(writes),
-        codes=frozenset(digest_of_code(each.code) for each in observed.used() if not each.is_foreign),
+        codes=frozenset(digest_of_code(each.code) for each in used if not each.is_foreign),
     )
 
 

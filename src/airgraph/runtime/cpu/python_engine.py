@@ -466,29 +466,52 @@ _ABSENT = object()
 class Observer:
     """See `csrc/observer.h`."""
 
-    def __init__(self, watched: list[tuple[CodeType, Callable[[Any], None]]]) -> None:
+    def __init__(
+        self,
+        watched: list[tuple[CodeType, Callable[[Any], None]]],
+        passed_over: list[CodeType],
+        built_in: list[Any],
+        on_built_in: Callable[[Any, Any], None],
+    ) -> None:
         self._watched = {id(code): (code, function) for code, function in watched}
+        self._passed_over = {id(code): code for code in passed_over}
+        self._built_in = {id(function): function for function in built_in}
+        self._on_built_in = on_built_in
         self._seen: dict[int, tuple[CodeType, dict[str, Any]]] = {}
+        self._outermost: FrameType | None = None
         self._before: Any = None
 
     def __enter__(self) -> None:
         self._before = sys.getprofile()
+        self._outermost = None
         sys.setprofile(self._on_event)
 
     def __exit__(self, *raised: object) -> None:
         sys.setprofile(self._before)
+        self._outermost = None
 
     def seen(self) -> list[tuple[CodeType, dict[str, Any]]]:
         return list(self._seen.values())
 
     def _on_event(self, frame: FrameType, what: str, argument: Any) -> None:
-        if what == "call":
-            code = frame.f_code
-            self._seen.setdefault(id(code), (code, frame.f_globals))
-            if id(code) in self._watched:
-                self._watched[id(code)][1](frame)
+        if self._outermost is None:
+            if what == "call":
+                self._note(frame)
+            elif what == "c_call" and id(argument) in self._built_in:
+                self._on_built_in(frame, argument)
+        elif what == "return" and frame is self._outermost:
+            self._outermost = None
         if self._before is not None:
             self._before(frame, what, argument)
+
+    def _note(self, frame: FrameType) -> None:
+        code = frame.f_code
+        if id(code) in self._passed_over or code.co_name == "__del__":
+            self._outermost = frame
+            return
+        self._seen.setdefault(id(code), (code, frame.f_globals))
+        if id(code) in self._watched:
+            self._watched[id(code)][1](frame)
 
 
 class Settled:
@@ -509,6 +532,7 @@ class Settled:
         devices = ("cpu", "cuda", "privateuseone")
         return (
             torch.get_default_dtype(),
+            torch.is_autocast_cache_enabled(),
             *((torch.is_autocast_enabled(each), torch.get_autocast_dtype(each)) for each in devices),
             torch.are_deterministic_algorithms_enabled(),
             torch.is_deterministic_algorithms_warn_only_enabled(),
