@@ -6,9 +6,11 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import dedent
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 _SERVER = """
 import gc, json, os, runpy, sys, traceback, warnings
@@ -84,3 +86,62 @@ class Starts:
         assert "error" not in answer, answer["error"]
         assert not answer["warnings"], answer["warnings"]
         return answer["result"]
+
+
+# What each script begins with: `compare` calls a cached function, and the function itself.
+HEAD = """
+import torch
+import airgraph
+
+result, traced = {}, []
+compile = torch.compile
+torch.compile = lambda *args, **given: traced.append(1) or compile(*args, **given)
+x = torch.arange(-2.0, 3.0)
+
+
+def cached(function, **given):
+    return airgraph.inference.cache_compile(function, **{"strict": True, **given})
+
+
+def compare(name, call, *others, eager=None):
+    traced.clear()
+    expected, error = None, ""
+    try:
+        with torch.no_grad():
+            got, expected = call(x, *others), (eager or call.__wrapped__)(x, *others)
+        torch.testing.assert_close(got, expected, equal_nan=True)
+    except Exception as raised:
+        error = f"{type(raised).__name__}: {raised}"
+    result[name] = [error, repr(expected), len(traced), len(call.files)]
+
+
+"""
+
+
+class Outcome(NamedTuple):
+    """Of one call: how it differs from eager, what eager gave, and how often it was traced; the graphs in use then."""
+
+    error: str
+    eager: str
+    traced: int
+    files: int
+
+
+def write(folder: Path, files: Mapping[str, str]) -> Path:
+    """Writes the modules of a project, and returns its script, the one named start."""
+    for name, text in files.items():
+        path = folder / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text((HEAD if name == "start" else "") + dedent(text))
+    return folder / "start.py"
+
+
+def outcomes_of(starts: Starts, script: Path, cache: Path, **environment: str) -> dict[str, Outcome]:
+    found = starts.run(script, AIRGRAPH_CACHE_DIR=str(cache), **environment)
+    return {name: Outcome(*each) for name, each in found.items()}
+
+
+def check_right(outcomes: Sequence[Outcome]) -> None:
+    """All as eager, which gave something else at each of the first two starts."""
+    assert [each.error for each in outcomes] == [""] * len(outcomes)
+    assert outcomes[0].eager != outcomes[1].eager

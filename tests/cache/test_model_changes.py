@@ -394,3 +394,21 @@ def test_what_each_thread_has_for_itself(tmp_path: Path) -> None:
         thread.start()
         thread.join()
     assert got == [2.0, 2.0, 5.0, 5.0, 2.0, 2.0]
+
+
+def test_a_property_of_a_metaclass(tmp_path: Path) -> None:
+    class Meta(type):
+        @property
+        def width(cls) -> int:
+            return 2
+
+    class Config(metaclass=Meta):
+        pass
+
+    def scale(x: Tensor) -> Tensor:
+        return x * Config.width
+
+    call, x = cached(scale, tmp_path), torch.ones(3)
+    torch.testing.assert_close(call(x), scale(x))
+    Meta.width = property(lambda cls: 3)  # type: ignore[assignment,method-assign]
+    torch.testing.assert_close(call(x), scale(x))

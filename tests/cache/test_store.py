@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from filelock import FileLock
 from torch import Tensor
 
 from airgraph.cache.store import folder
+from airgraph.errors import CacheError
 
 
 def double(x: Tensor) -> Tensor:
@@ -56,6 +58,75 @@ def test_a_pipe_in_place_of_a_file(tmp_path: Path) -> None:
     os.mkfifo(file, 0o600)
     with pytest.warns(UserWarning, match="it is no ordinary file"):
         assert start(tmp_path, strict=False).is_file()
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling link", "folder", "pipe"])
+def test_a_key_that_is_no_file(kind: str, tmp_path: Path) -> None:
+    start(tmp_path / "cache")
+    key = tmp_path / "cache" / ".key"
+    key.rename(tmp_path / "elsewhere")
+    if kind == "folder":
+        key.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(key, 0o600)
+    else:
+        key.symlink_to(tmp_path / ("elsewhere" if kind == "link" else "nowhere"))
+    call = cached(double, tmp_path / "cache", strict=False)
+    with pytest.warns(UserWarning, match=r"\.key|no ordinary file"):
+        torch.testing.assert_close(call(torch.ones(2)), torch.full((2,), 2.0))
+    with pytest.raises(CacheError, match=r"\.key|no ordinary file"):
+        cached(double, tmp_path / "cache")(torch.ones(2))
+
+
+def test_drafts_have_names_that_nobody_foresees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[str, int]] = []
+    original = os.open
+
+    def noted(path: Any, flags: int, *given: Any, **named: Any) -> int:
+        if flags & os.O_CREAT:
+            made.append((Path(os.fsdecode(path)).name, flags))
+        return original(path, flags, *given, **named)
+
+    monkeypatch.setattr(os, "open", noted)
+    for name in ("one", "two"):
+        start(tmp_path / name)
+    drafts = [each for each in made if each[0] != ".lock"]
+    assert len(drafts) == 4 and len({name for name, _ in drafts}) == 4
+    assert all(flags & os.O_EXCL and flags & os.O_NOFOLLOW for _, flags in drafts)
+
+
+def test_graphs_of_many_objects_of_one_class(tmp_path: Path) -> None:
+    """Those that a flag or the size of what they hold tells apart are not built to find the right one."""
+
+    class Flagged(torch.nn.Module):
+        def __init__(self, flag: int) -> None:
+            super().__init__()
+            self.flag = flag
+            self.linear = torch.nn.Linear(2, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.linear(x) * self.flag
+
+    class Holder:
+        def __init__(self, width: int) -> None:
+            self.linear = torch.nn.Linear(width, 2)
+
+        def step(self, x: Tensor) -> Tensor:
+            return self.linear(x)
+
+    for number in range(2, 7):
+        cached(Flagged(number).forward, tmp_path)(torch.ones(2))
+        cached(Holder(number).step, tmp_path)(torch.ones(number))
+    for number in range(2, 7):
+        flagged, holder = Flagged(number), Holder(number)
+        calls = cached(flagged.forward, tmp_path), cached(holder.step, tmp_path)
+        torch.testing.assert_close(calls[0](torch.ones(2)), flagged(torch.ones(2)).detach())
+        torch.testing.assert_close(calls[1](torch.ones(number)), holder.step(torch.ones(number)).detach())
+        assert [len(call._entries) for call in calls] == [1, 1]
+        # Another call of the object may want another file all the same.
+        flagged.flag = 2 + number % 5
+        torch.testing.assert_close(calls[0](torch.ones(2)), flagged(torch.ones(2)).detach())
+    assert len(list(tmp_path.rglob("graph_*"))) == 10
 
 
 def test_a_link_in_place_of_a_file(tmp_path: Path) -> None:

@@ -255,6 +255,60 @@ def test_code_that_runs_within_a_reading_may_read_again() -> None:
         assert reader.read((inner,))[0] is inner.cache
 
 
+def test_code_that_runs_within_a_reading_may_change_what_is_known() -> None:
+    """What was remembered before it ran may be gone: the tensor is freed, and its memory taken by others."""
+
+    class Acting:
+        act: Any = None
+
+        @property
+        def p(self) -> int:
+            if self.act is not None:
+                self.act()
+            return 1
+
+    traits = (False, True, torch._C._dispatch_keys(torch.zeros(1)).raw_repr())
+    reader = engine().CallReader(
+        2,
+        [
+            ("attribute", 1, "p"),
+            ("equals", 2, 1),
+            ("attribute", 0, "cache"),
+            ("tensor", 3, 0, torch.Tensor, *traits),
+            ("attribute", 0, "number"),
+            ("number", 4, 1),
+        ],
+        [None, None],
+    )
+    layer, acting = Layer(), Acting()
+    for _ in range(4):
+        assert reader.read((layer, acting)) == [layer.cache, 3]
+    taken: list[Any] = []
+
+    def act() -> None:
+        layer.cache, layer.number = torch.ones(2), layer.number + 1
+        taken[:] = [bytes(80) for _ in range(2000)]
+
+    acting.act = act
+    for _ in range(20):
+        made = reader.read((layer, acting))
+        assert made[0] is layer.cache and made[1] == layer.number
+
+
+def test_an_interrupt_is_not_taken_for_a_missing_attribute() -> None:
+    class Interrupted:
+        def __getattr__(self, name: str) -> Any:
+            raise {"number": KeyboardInterrupt, "on": ValueError}.get(name, AttributeError)
+
+    for kind, expected in (("has", None), ("lacks", None)):
+        reader = engine().CallReader(1, [(kind, 0, "on")], [])
+        assert reader.read((Interrupted(),)) is expected
+        reader = engine().CallReader(1, [(kind, 0, "number")], [])
+        with pytest.raises(KeyboardInterrupt):
+            reader.read((Interrupted(),))
+    assert engine().CallReader(1, [("lacks", 0, "other")], []).read((Interrupted(),)) == []
+
+
 def test_objects_that_change_in_other_threads() -> None:
     readers, layers = _readers(Layer), [Layer() for _ in range(3)]
     stop = threading.Event()

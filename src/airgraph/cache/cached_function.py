@@ -21,10 +21,10 @@ from torch.utils._pytree import tree_leaves
 from airgraph.cache.checking.scope import Roots, without_grad_mode
 from airgraph.cache.checking.staleness import why_stale
 from airgraph.cache.entry import MISS, Entry
-from airgraph.cache.format.manifest import Manifest
+from airgraph.cache.format.manifest import Manifest, other_constant
 from airgraph.cache.format.torch_settings import without_gradients
 from airgraph.cache.store.fingerprint import fingerprint, form_of_owner, versions
-from airgraph.cache.store.folder import Store
+from airgraph.cache.store.folder import Store, naming
 from airgraph.cache.store.ranks import on_this_rank
 from airgraph.cache.tracing.trace import Executed, TraceRequest, full_name, trace
 from airgraph.capture.ledger import ledger
@@ -250,10 +250,17 @@ class CachedFunction:
             version = store.version(path)
             if self._read.get(path) == version:
                 continue
-            self._read[path] = version
             start = time.perf_counter()
             try:
-                manifest = store.read(path)
+                data = store.data(path)
+                other = other_constant(data, self._roots.at(values))
+                if other is not None:
+                    # It may serve another call; to build it takes long.
+                    log.info("%s is not for this call: %s", path, other)
+                    continue
+                self._read[path] = version
+                with naming(path):
+                    manifest = Manifest.from_data(data)
                 stale = why_stale(manifest, store.fingerprint, self._roots.function_globals)
                 if stale is not None:
                     log.info("%s is passed over: %s", path, stale)
@@ -261,6 +268,7 @@ class CachedFunction:
                     continue
                 entry = self._add(manifest, path, distrusted=True)
             except CacheError as error:
+                self._read[path] = version
                 if self._strict:
                     raise
                 self._pass_over(path, error)

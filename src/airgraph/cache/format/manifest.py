@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from airgraph.cache.format.conditions import Condition
+from airgraph.cache.format.conditions import Condition, Read
 from airgraph.cache.format.graph import value_from, value_to
 from airgraph.cache.format.process import Process
 from airgraph.cache.format.source import Source
@@ -203,17 +203,12 @@ class Manifest:
     @classmethod
     def from_text(cls, text: str, key: bytes = b"") -> Manifest:
         """Raises CacheError, saying what is wrong, for a text that is not whole or not of this format."""
-        head, _, body = text.partition("\n")
-        words = head.split()
-        if words[:2] != _MAGIC.split() or len(words) != 5:
-            raise CacheError(f"not a cache file: it begins with {head[:40]!r}")
-        if words[2] != str(FORMAT):
-            raise CacheError(f"format {words[2]}, expected {FORMAT}: another version of airgraph wrote it")
-        body = body.removesuffix("\n")
-        if not hmac.compare_digest(words[4].encode(), _signature(body, key).encode()):
-            raise CacheError("the checksum is wrong: the file is damaged or was changed, or comes from another folder")
+        return cls.from_data(signed_data(text, key))
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Manifest:
+        """From `signed_data`. Raises CacheError for what is missing or malformed."""
         try:
-            data = json.loads(body)
             return cls(
                 function=str(data["function"]),
                 fingerprint=str(data["fingerprint"]),
@@ -233,6 +228,40 @@ class Manifest:
             )
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise CacheError(f"a part is missing or malformed: {type(error).__name__}: {error}") from error
+
+
+def signed_data(text: str, key: bytes = b"") -> Mapping[str, Any]:
+    """What a file says, as JSON has it. Raises CacheError for a text that is not whole, or not signed with this key."""
+    head, _, body = text.partition("\n")
+    words = head.split()
+    if words[:2] != _MAGIC.split() or len(words) != 5:
+        raise CacheError(f"not a cache file: it begins with {head[:40]!r}")
+    if words[2] != str(FORMAT):
+        raise CacheError(f"format {words[2]}, expected {FORMAT}: another version of airgraph wrote it")
+    body = body.removesuffix("\n")
+    if not hmac.compare_digest(words[4].encode(), _signature(body, key).encode()):
+        raise CacheError("the checksum is wrong: the file is damaged or was changed, or comes from another folder")
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise CacheError(f"not a cache file: {error}") from error
+    if not isinstance(data, dict):
+        raise CacheError(f"not a cache file: it holds a {type(data).__name__}")
+    return data
+
+
+def other_constant(data: Mapping[str, Any], read: Read) -> str | None:
+    """The first constant that is another one now, in words, or None: that, many graphs of one class are told apart by.
+
+    Looks at little of the data, and passes over what is malformed.
+    """
+    for each in data.get("conditions") or ():
+        try:
+            if each[0] == "equals" and (reason := Condition.from_data(each).broken(read)) is not None:
+                return reason
+        except (LookupError, TypeError, ValueError, AttributeError, CacheError):
+            continue
+    return None
 
 
 def _signature(body: str, key: bytes) -> str:

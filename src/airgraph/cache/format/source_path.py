@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 import types
@@ -119,6 +120,7 @@ _STEP = re.compile(
 _AROUND = ("type(", "dict(")
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def parse(text: str) -> SourcePath:
     """A path of names, constant keys, sizes and types. Raises UnsupportedPath for anything else; nothing is run."""
     around: list[str] = []

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.metadata
 import platform
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -22,10 +23,15 @@ __all__ = ["fingerprint", "form_of_owner", "versions"]
 
 def versions() -> dict[str, str]:
     """Of all that takes part in tracing."""
-    held = {"airgraph": importlib.metadata.version("airgraph"), "torch": torch.__version__}
+    held = {"airgraph": _installed("airgraph"), "torch": torch.__version__}
     if "torch_npu" in sys.modules:
-        held["torch_npu"] = importlib.metadata.version("torch_npu")
+        held["torch_npu"] = _installed("torch_npu")
     return {**held, "python": platform.python_version()}
+
+
+@functools.cache
+def _installed(name: str) -> str:
+    return importlib.metadata.version(name)
 
 
 def fingerprint(
@@ -57,10 +63,21 @@ def fingerprint(
 
 
 def form_of_owner(function: Callable[..., Any]) -> str:
-    """12 hexadecimal digits that tell modules of one class and different sizes apart; empty if there is none."""
+    """12 hexadecimal digits that tell objects apart by the modules and tensors of other sizes that they hold; empty if
+    there are none."""
     owner = getattr(function, "__self__", None)
-    if not isinstance(owner, torch.nn.Module):
-        return ""
-    held = (*owner.named_parameters(remove_duplicate=False), *owner.named_buffers(remove_duplicate=False))
-    form = repr([(name, tuple(tensor.shape), str(tensor.dtype), str(tensor.device)) for name, tensor in held])
-    return hashlib.sha256(form.encode()).hexdigest()[:12]
+    held = {"": owner} if isinstance(owner, torch.nn.Module) else getattr(owner, "__dict__", {})
+    form = repr([(name, *_form(each)) for prefix, value in held.items() for name, each in _tensors(prefix, value)])
+    return "" if form == "[]" else hashlib.sha256(form.encode()).hexdigest()[:12]
+
+
+def _tensors(prefix: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(value, torch.Tensor):
+        yield prefix, value
+    elif isinstance(value, torch.nn.Module):
+        yield from value.named_parameters(prefix, remove_duplicate=False)
+        yield from value.named_buffers(prefix, remove_duplicate=False)
+
+
+def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tuple(tensor.shape), str(tensor.dtype), str(tensor.device)

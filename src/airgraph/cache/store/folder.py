@@ -8,17 +8,18 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
-from airgraph.cache.format.manifest import Manifest
+from airgraph.cache.format.manifest import Manifest, signed_data
 from airgraph.errors import CacheError
 
-__all__ = ["SUFFIX", "Store", "default_folder", "read_manifest"]
+__all__ = ["SUFFIX", "Store", "default_folder", "naming", "read_manifest"]
 
 SUFFIX = ".airgraph"
 _VARIABLE = "AIRGRAPH_CACHE_DIR"
@@ -64,11 +65,17 @@ class Store:
 
     def read(self, path: Path) -> Manifest:
         """Raises CacheError, naming the file, where it cannot be read, is damaged, or others may write it."""
+        data = self.data(path)
+        with naming(path):
+            return Manifest.from_data(data)
+
+    def data(self, path: Path) -> Mapping[str, Any]:
+        """What the file says. Raises CacheError as `read` does."""
         for folder in (self.folder, *self.folder.parents):
             _check_own(folder, folder.stat())
             if folder == self.root:
                 break
-        return _read(path, _key(self.root))
+        return _data(path, _key(self.root))
 
     def version(self, path: Path) -> object:
         """What differs once another process has written a file anew."""
@@ -156,18 +163,28 @@ class Store:
 def read_manifest(path: Path) -> Manifest:
     """Raises CacheError, naming the file, where it cannot be read, is damaged, or others may write it."""
     roots = (folder for folder in path.absolute().parents if (folder / _KEY).exists())
-    return _read(path, _key(next(roots, path.parent)))
+    data = _data(path, _key(next(roots, path.parent)))
+    with naming(path):
+        return Manifest.from_data(data)
 
 
-def _read(path: Path, key: bytes) -> Manifest:
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Names the file in a CacheError."""
     try:
-        return Manifest.from_text(_content(path).decode(), key)
+        yield
+    except CacheError as error:
+        raise CacheError(f"{path}: {error}") from error
+
+
+def _data(path: Path, key: bytes) -> Mapping[str, Any]:
+    try:
+        with naming(path):
+            return signed_data(_content(path).decode(), key)
     except OSError as error:
         raise CacheError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise CacheError(f"{path}: not a cache file: it is not text") from error
-    except CacheError as error:
-        raise CacheError(f"{path}: {error}") from error
 
 
 def _content(path: Path) -> bytes:
