@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <array>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -491,7 +492,8 @@ std::optional<bool> CallReader::run(const Instruction& each, Slots& slots, PyObj
     case Kind::number:
       return PyLong_CheckExact(value) ? put(Py_NewRef(value)) : std::optional<bool>(false);
     case Kind::real:
-      if (!PyFloat_CheckExact(value)) {
+      // The graph was traced for floats that equal themselves.
+      if (!PyFloat_CheckExact(value) || std::isnan(PyFloat_AS_DOUBLE(value))) {
         return false;
       }
       return put(THPVariable_Wrap(at::detail::scalar_tensor_static(PyFloat_AS_DOUBLE(value), at::kDouble, at::kCPU)));

@@ -301,7 +301,18 @@ def test_whether_an_argument_has_a_property(tmp_path: Path) -> None:
     def change(x: Tensor, past: Any) -> Tensor:
         return x * 2 if hasattr(past, "is_full") else x - 1
 
+    class Unset(Past):
+        @property
+        def is_full(self) -> bool:
+            return bool(self.later)  # type: ignore[attr-defined]
+
     call = cached(change, tmp_path)
+    unset = Unset(1)
+    equal_to_eager(call, (torch.ones(3), unset))
+    unset.later = True  # type: ignore[attr-defined]
+    equal_to_eager(call, (torch.ones(3), unset))
+    del unset.later  # type: ignore[attr-defined]
+    equal_to_eager(call, (torch.ones(3), unset))
     past = Past(1)
     equal_to_eager(call, *[(torch.ones(3), each) for each in (past, past, Past(5), Quick(5), Lazy(5), past, Past(7))])
     past.limits[0] = 9
@@ -311,3 +322,22 @@ def test_whether_an_argument_has_a_property(tmp_path: Path) -> None:
         change(torch.ones(3), past)
     past.limits.append(1)
     equal_to_eager(call, *[(torch.ones(3), past)] * 3)
+
+
+@pytest.mark.parametrize("as_argument", [True, False])
+def test_attributes_that_a_class_gains_and_loses(as_argument: bool, tmp_path: Path) -> None:
+    class Part:
+        pass
+
+    def by_class(x: Tensor, part: Any = None) -> Tensor:
+        class_ = Part if part is None else type(part)
+        return x * getattr(class_, "on", 9) if hasattr(class_, "other") else x * 2 + getattr(class_, "on", 9)
+
+    call, given = cached(by_class, tmp_path), (torch.ones(3), *([Part()] if as_argument else []))
+    for name, value in (("on", 1), ("other", 2), ("on", 3)):
+        equal_to_eager(call, given, given)
+        setattr(Part, name, value)
+    equal_to_eager(call, given)
+    for name in ("other", "on"):
+        delattr(Part, name)
+        equal_to_eager(call, given, given)

@@ -129,3 +129,24 @@ def test_as_dynamic_says(tmp_path: Path, dynamic: bool | None, graphs: int) -> N
     for value in (0.5, 1.0, 3.5, 0.25):
         torch.testing.assert_close(call(X, value), X * value)
     assert len(call.files) == graphs
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x, v: (x / v, x.clamp(max=v)),
+        lambda x, v: (x * v, torch.full((2,), v)),
+        lambda x, v: (x > v, torch.where(x > v, x, v)),
+        lambda x, v: (x * v, x.masked_fill(x > 2, v)),
+        lambda x, v: (x + v, v - x, x % v, torch.lerp(x, x * 2, v)),
+        lambda x, v: x * 2 if v != v else x * v,
+        lambda x, v: x * v if v == v else x * 3,
+    ],
+)
+def test_a_float_that_is_used_in_several_ways(use: Any, tmp_path: Path) -> None:
+    def function(x: Tensor, v: float) -> Any:
+        return use(x, v)
+
+    call, x = cached(function, tmp_path), torch.tensor([1.0, 4.0])
+    for value in (1.5, 2.5, 0.5, float("nan"), 3.5, float("nan"), float("inf")):
+        torch.testing.assert_close(call(x, value), function(x, value), equal_nan=True)

@@ -69,7 +69,7 @@ def sources_of(
     namespaces: dict[str, Mapping[str, Any]] = {}
     codes: dict[str, list[CodeType]] = {}
     own = [each for each in used if not each.is_foreign]
-    modules = {*modules, *(name for each in own if not each.inlined for name in _modules_named(each))}
+    modules = {*modules, *(name for each in own for name in _modules_named(each))}
     for each in own:
         found.update((source.name, source) for source in _builtins_of(each))
         # Not of what collections and the like have generated.

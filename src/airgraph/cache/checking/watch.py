@@ -125,8 +125,12 @@ class Watch:
             for namespace in _namespaces(value):
                 if condition.expected not in namespace:
                     self._absent[id(namespace), condition.expected] = (namespace, condition.expected)
+            if condition.kind == "lacks" and isinstance(value, type):
+                self._class_absent[id(value), condition.expected] = (value, condition.expected)
             if condition.kind == "lacks":
                 self._class_absent[id(type(value)), condition.expected] = (type(value), condition.expected)
+        elif condition.kind == "has" and isinstance(value, type):
+            self._add_attribute(value, condition.expected, getattr(value, condition.expected, self))
         elif condition.kind == "has":
             holder = next((each for each in _namespaces(value) if condition.expected in each), None)
             if holder is not None:

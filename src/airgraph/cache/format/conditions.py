@@ -12,7 +12,6 @@ A condition is (kind, path, expected):
 from __future__ import annotations
 
 import enum
-import inspect
 import os
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -115,12 +114,6 @@ def _has(value: Any, name: str) -> bool:
     return name in vars(value) if isinstance(value, types.ModuleType) else hasattr(value, name)
 
 
-def _is_inlined(class_: type, name: str) -> bool:
-    """Whether Dynamo answers `hasattr` of an object of this class by tracing Python code of the class."""
-    getter = getattr(inspect.getattr_static(class_, name, None), "fget", None)
-    return isinstance(getter, types.FunctionType) and not hasattr(class_, "__getattr__")
-
-
 def _is_equal(a: Any, b: Any) -> bool:
     """0.0 and -0.0 differ, and so do (1,) and (True,)."""
     by_text = isinstance(a, (float, complex, tuple, list))
@@ -213,9 +206,6 @@ def _made(guard: Any, path: SourcePath, value: Any) -> list[Condition]:
         return [of_type(path, value)]
     if kind == "HASATTR":
         name = details["attr"]
-        if _is_inlined(type(value), name):
-            # What the getter reads is guarded, and decides; asking the getter itself would cost each call.
-            return [of_type(path, value)]
         return [Condition("has" if _has(value, name) else "lacks", path, name)]
     if kind == "NOT_PRESENT_IN_GENERIC_DICT":
         return [Condition("inherits", path, details["attr"])]

@@ -38,9 +38,17 @@ class FloatInputs:
         self.found = False
 
     def is_input(self, text: str) -> bool:
-        is_so = text in self._varied or self._comes_with_the_call(text)
+        is_so = (text in self._varied or self._comes_with_the_call(text)) and not self._is_nan(text)
         self.found |= is_so
         return is_so
+
+    def _is_nan(self, text: str) -> bool:
+        """Dynamo takes a float to equal itself."""
+        try:
+            value = self._read(resolve(text, self._read))
+        except (UnsupportedPath, LookupError, AttributeError, TypeError):
+            return False
+        return type(value) is float and math.isnan(value)
 
     def _comes_with_the_call(self, text: str) -> bool:
         try:

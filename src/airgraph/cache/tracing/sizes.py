@@ -17,6 +17,10 @@ def shape_conditions(shape_env: Any, inputs: Sequence[CachedInput]) -> tuple[str
     """What tracing assumed about symbols, as expressions over those of the inputs."""
     if shape_env is None:
         return ()
+    on_floats = [guard.expr for guard in shape_env.guards if any(map(_is_float, guard.expr.free_symbols))]
+    if on_floats:
+        # Also where the symbol has become a number since.
+        raise Unwritable(f"a float decides more than what tensors are computed with: {on_floats[0]}")
     known = {size for each in inputs for size in (*each.shape, *each.stride, each.symbol) if isinstance(size, str)}
     names = {name for name in known if name.isidentifier()}
     # Symbols that were found to be equal are one by now, in the sizes of inputs too.
@@ -54,6 +58,12 @@ def check_numbers(leaves: Iterable[Leaf | NumberLeaf], shape_env: Any) -> None:
 def _hints(shape_env: Any) -> Mapping[Any, Any]:
     # Renamed in torch 2.11, and deprecated under the old name.
     return shape_env.backed_var_to_val if hasattr(shape_env, "backed_var_to_val") else shape_env.var_to_val
+
+
+def _is_float(symbol: Any) -> bool:
+    from torch.utils._sympy.symbol import SymT, symbol_is_type
+
+    return symbol_is_type(symbol, SymT.FLOAT)
 
 
 def _is_finite(bound: Any) -> bool:

@@ -536,6 +536,9 @@ class Settled:
             *((torch.is_autocast_enabled(each), torch.get_autocast_dtype(each)) for each in devices),
             torch.are_deterministic_algorithms_enabled(),
             torch.is_deterministic_algorithms_warn_only_enabled(),
+            torch._C._get_cublas_allow_tf32(),
+            torch._C._get_cublas_allow_fp16_reduced_precision_reduction(),
+            torch._C._get_cublas_allow_bf16_reduced_precision_reduction(),
             torch._C._len_torch_function_stack(),
             torch._C._is_torch_function_enabled(),
             self._devices.get("CURRENT_DEVICE"),
@@ -623,7 +626,7 @@ def _take(name: str, value: Any, rest: list[Any], made: list[Any]) -> bool:
             return type(value) is int
         case "float":
             made[rest[0]] = torch.tensor(value, dtype=torch.float64)
-            return type(value) is float
+            return type(value) is float and value == value
         case "tensor":
             made[rest[0]] = value
             return _has_traits(value, *rest[1:])
