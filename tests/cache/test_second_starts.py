@@ -732,3 +732,54 @@ def test_infinite_numbers_and_closures_under_autocast(starts: Starts, tmp_path: 
         check_right(list(each.values()))
         assert [outcome.traced for outcome in each.values()] == [traced] * 6
         assert "bfloat16" in each["closure"].eager
+
+
+ONE_OBJECT = """
+    import airgraph
+
+    class Part:
+        def __init__(self):
+            self.t, self.l = torch.ones(5), [torch.ones(5)]
+
+    def written(x, p, q):
+        p.t = x * 5
+        return q.t * 2
+
+    def compared(x, p, q):
+        return x * 2 if p is q else x * 3
+
+    def inner(x, p, q):
+        return x * 2 if p.l is q.l else x * 3
+
+    def among(x, p, q):
+        return x * 2 if any(p is each for each in q) else x * 3
+
+    def lists(x, p, q):
+        return x * 2 if p is q else x * 3
+
+    class Holder:
+        def __init__(self, part):
+            self.part = part
+
+        def method(self, x, p, q):
+            return x * 2 if p is self.part else x * 3
+
+    a, b, one, two = Part(), Part(), [1], [1]
+    OTHER
+    compare("written", cached(written), a, b)
+    compare("compared", cached(compared), a, b)
+    compare("inner", cached(inner), a, b)
+    compare("among", cached(among), a, [b])
+    compare("lists", cached(lists), one, two)
+    compare("method", cached(Holder(b).method), a, b)
+"""
+
+
+def test_arguments_that_become_one_object(starts: Starts, tmp_path: Path) -> None:
+    found = []
+    for other in ("", "", "b, two = a, one", "b, two = a, one"):
+        script = write(tmp_path / "project", {"start": ONE_OBJECT.replace("OTHER", other)})
+        found.append(outcomes_of(starts, script, tmp_path / "cache"))
+    for name in found[0]:
+        assert [each[name].error for each in found] == [""] * 4, name
+        assert [each[name].traced for each in found] == [1, 0, 1, 0], name

@@ -176,6 +176,8 @@ class _Instructions:
                 # The same object, or one that is made anew for each call, such as a lambda.
                 known = read(condition.path)
                 self.add("holds", slot, lambda value: value is known or identity_of(value) == expected)
+            case "distinct":
+                self._require_different(condition, read)
             case "same":
                 other = parse(expected)
                 if self.comes_with_the_call(other):
@@ -184,6 +186,19 @@ class _Instructions:
                     self.add("is", slot, read(other))
             case _:
                 self.add("holds", slot, lambda value: condition.broken(lambda path: value) is None)
+
+    def _require_different(self, condition: Condition, read: Reader) -> None:
+        """Of objects by different arguments only: in one they may be many, and lie where its own code puts them."""
+        paths = [condition.path, *map(parse, condition.expected)]
+        given = [path for path in paths if self.comes_with_the_call(path)]
+        fixed = tuple(read(path) for path in paths if not self.comes_with_the_call(path))
+        for position, path in enumerate(given):
+            slot = self.at(path)
+            if fixed:
+                self.add("among", slot, fixed)
+            for other in given[position + 1 :]:
+                if other.root != path.root:
+                    self.add("apart", slot, self.at(other))
 
     def _require_class(self, path: SourcePath, read: Reader) -> None:
         if path not in self._classes:

@@ -6,7 +6,7 @@ A condition is (kind, path, expected):
 - length: of a container; keys: a dict's keys, in order; elements: of a set, in its order; contains, excludes: one of
   them;
 - has, lacks: an attribute of this name; inherits: an attribute of this name, but not of the object's own;
-- same: the object at another path is this one.
+- same: the object at another path is this one; distinct: none of the objects at other paths is, nor one another.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import enum
 import os
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,16 +23,17 @@ import torch
 from airgraph.cache.format.graph import value_from, value_to
 from airgraph.cache.format.source_path import SourcePath, is_made_by_dynamo, name_of_source, parse, resolve
 from airgraph.errors import CacheError, UnsupportedPath, Unwritable
-from airgraph.program.code_identity import behaviour_of, held_text, identity_of, is_code, with_metaclasses
+from airgraph.program.code_identity import CODE, behaviour_of, held_text, identity_of, is_code, with_metaclasses
 
-__all__ = ["CONSTANTS", "Condition", "Read", "conditions_of", "modules_of", "name_of_type", "of_type"]
+__all__ = ["CONSTANTS", "Condition", "Read", "conditions_of", "distinct_of", "modules_of", "name_of_type", "of_type"]
 
 # Reads a path; raises LookupError, AttributeError or TypeError where nothing is.
 Read = Callable[[SourcePath], Any]
 
 CONSTANTS = (bool, int, float, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 _TEXT = ("type", "named", "member", "has", "lacks", "inherits", "same")
-_KINDS = (*_TEXT, "equals", "length", "keys", "elements", "contains", "excludes")
+_LISTS = ("keys", "elements", "distinct")
+_KINDS = (*_TEXT, *_LISTS, "equals", "length", "contains", "excludes")
 _CLASS = ".__class__"
 _OF_VALUES = {"CONSTANT_MATCH", "EQUALS_MATCH", "BOOL_MATCH", "NONE_MATCH", "ID_MATCH"}
 _OF_LENGTHS = {"SEQUENCE_LENGTH", "EMPTY_NN_MODULE_HOOKS_DICT"}
@@ -92,6 +93,9 @@ class Condition:
                 return self.expected if self.expected not in vars(value) else None
             case "same":
                 return self.expected if read(parse(self.expected)) is value else None
+            case "distinct":
+                values = [value, *(read(parse(text)) for text in self.expected)]
+                return self.expected if len(set(map(id, values))) == len(values) else None
         raise CacheError(f"unknown kind of condition: {self.kind!r}")
 
     def to_data(self) -> list[Any]:
@@ -102,9 +106,7 @@ class Condition:
         kind, path, expected = data[0], parse(data[1]), value_from(data[2], {})
         if kind not in _KINDS:
             raise CacheError(f"unknown kind of condition: {kind!r}")
-        if (kind in _TEXT and type(expected) is not str) or (
-            kind in ("keys", "elements") and type(expected) is not list
-        ):
+        if (kind in _TEXT and type(expected) is not str) or (kind in _LISTS and type(expected) is not list):
             raise CacheError(f"condition {kind!r} of {path.text}: unexpected {expected!r}")
         return cls(kind, path, expected)
 
@@ -134,6 +136,25 @@ def conditions_of(guards: Sequence[Any], read: Read) -> list[Condition]:
         for condition in _conditions(guard, read):
             found[condition.kind, condition.path.text, repr(condition.expected)] = condition
     return list(found.values())
+
+
+def distinct_of(conditions: Sequence[Condition], of_call: Collection[str], read: Read) -> list[Condition]:
+    """That objects which come by different arguments are not one, where they were not. Dynamo does not guard that.
+
+    of_call: the parameters whose values come with the call.
+    """
+    by_class: dict[type, dict[int, SourcePath]] = {}
+    for condition in conditions:
+        if condition.kind == "type" and not condition.path.is_global and condition.path.steps_to_class is None:
+            value = read(condition.path)
+            if not isinstance(value, (*CONSTANTS, *CODE, torch.Tensor, enum.Enum, tuple, frozenset)):
+                by_class.setdefault(type(value), {}).setdefault(id(value), condition.path)
+    found = []
+    for paths in by_class.values():
+        ordered = sorted(paths.values(), key=lambda path: path.root not in of_call)
+        if ordered[0].root in of_call and len({path.root for path in ordered}) > 1:
+            found.append(Condition("distinct", ordered[0], [path.text for path in ordered[1:]]))
+    return found
 
 
 def modules_of(conditions: Sequence[Condition], read: Read) -> set[str]:

@@ -26,7 +26,7 @@ from airgraph.program.inputs import InputPlan, InputRole
 
 __all__ = ["FORMAT", "CachedInput", "Manifest", "Traits", "Write", "lazy_of"]
 
-FORMAT = 5
+FORMAT = 6
 _MAGIC = "airgraph cache"
 
 
