@@ -783,3 +783,62 @@ def test_arguments_that_become_one_object(starts: Starts, tmp_path: Path) -> Non
     for name in found[0]:
         assert [each[name].error for each in found] == [""] * 4, name
         assert [each[name].traced for each in found] == [1, 0, 1, 0], name
+
+
+LACKING = """
+    import contextlib
+    from types import SimpleNamespace
+
+    import config
+
+    class Part:
+        b = 3
+
+    def attribute(x, p):
+        try:
+            return x * p.a
+        except AttributeError:
+            return x * 9
+
+    def suppressed(x, p):
+        by = 9
+        with contextlib.suppress(AttributeError):
+            by = p.a
+        return x * by
+
+    def key(x, d):
+        try:
+            return x * d["a"]
+        except KeyError:
+            return x * 9
+
+    def in_dict(x, p):
+        return x * 2 if "a" in p.__dict__ else x * 9
+
+    def counted(x, p):
+        return x * (len(vars(p)) + 2)
+
+    def of_module(x, p):
+        return x * getattr(config, "a", 9)
+
+    def module_has(x, p):
+        return x * 2 if hasattr(config, "a") else x * 9
+
+    part, space, table = Part(), SimpleNamespace(b=1), {"b": 1}
+    OTHER
+    for name in ("attribute", "suppressed", "in_dict", "counted", "of_module", "module_has"):
+        compare(name, cached(globals()[name]), part)
+        compare(f"{name} of a namespace", cached(globals()[name]), space)
+    compare("key", cached(key), table)
+"""
+
+
+def test_what_objects_and_modules_gain(starts: Starts, tmp_path: Path) -> None:
+    found = []
+    for other in ("", "", "part.a = space.a = table['a'] = 5", "part.a = space.a = table['a'] = 5"):
+        files = {"start": LACKING.replace("OTHER", other), "config": "b = 1\n" + ("a = 5\n" if other else "")}
+        found.append(outcomes_of(starts, write(tmp_path / "project", files), tmp_path / "cache"))
+    for name in found[0]:
+        check_right([found[0][name], found[2][name]])
+        check_right([found[1][name], found[3][name]])
+        assert (found[1][name].traced, found[3][name].traced) == (0, 0), name

@@ -25,7 +25,17 @@ from airgraph.cache.format.source_path import SourcePath, is_made_by_dynamo, nam
 from airgraph.errors import CacheError, UnsupportedPath, Unwritable
 from airgraph.program.code_identity import CODE, behaviour_of, held_text, identity_of, is_code, with_metaclasses
 
-__all__ = ["CONSTANTS", "Condition", "Read", "conditions_of", "distinct_of", "modules_of", "name_of_type", "of_type"]
+__all__ = [
+    "CONSTANTS",
+    "Condition",
+    "Read",
+    "absence_of",
+    "conditions_of",
+    "distinct_of",
+    "modules_of",
+    "name_of_type",
+    "of_type",
+]
 
 # Reads a path; raises LookupError, AttributeError or TypeError where nothing is.
 Read = Callable[[SourcePath], Any]
@@ -155,6 +165,19 @@ def distinct_of(conditions: Sequence[Condition], of_call: Collection[str], read:
         if ordered[0].root in of_call and len({path.root for path in ordered}) > 1:
             found.append(Condition("distinct", ordered[0], [path.text for path in ordered[1:]]))
     return found
+
+
+def absence_of(conditions: Sequence[Condition], read: Read) -> list[Condition]:
+    """That objects have the attributes, and dicts the keys, that they have now, and no others."""
+    found = {}
+    for condition in conditions:
+        if condition.kind == "type" and condition.path.steps_to_class is None:
+            value, path = read(condition.path), condition.path
+            if not isinstance(value, dict):
+                value, path = getattr(value, "__dict__", None), parse(f"{path.text}.__dict__")
+            if type(value) is dict and all(type(key) in (str, int) for key in value):
+                found[path.text] = Condition("keys", path, list(value))
+    return list(found.values())
 
 
 def modules_of(conditions: Sequence[Condition], read: Read) -> set[str]:

@@ -255,7 +255,8 @@ def other_constant(data: Mapping[str, Any], read: Read) -> str | None:
 
     Looks at little of the data, and passes over what is malformed.
     """
-    for each in data.get("conditions") or ():
+    conditions = data.get("conditions")
+    for each in conditions if isinstance(conditions, list) else ():
         try:
             if each[0] == "equals" and (reason := Condition.from_data(each).broken(read)) is not None:
                 return reason

@@ -51,6 +51,8 @@ _HARMLESS = {"fspath", "strerror", "get_terminal_size"}
 _OF_TRACING = {"_get_tracing_state", "_get_graph_executor_optimize"}
 _NOT_PYTHONS = ("torch", "airgraph")
 _OF_SETS = {"BUILD_SET", "SET_ADD", "SET_UPDATE"}
+# Names in code that goes on where something is missing, or looks at all that is there.
+_OF_ABSENCE = {"AttributeError", "KeyError", "LookupError", "Exception", "suppress", "vars", "__dict__", "dir"}
 _AROUND_ENVIRONMENT = ("os", "_collections_abc", "collections.abc")
 
 
@@ -90,6 +92,12 @@ class Observation:
     @property
     def depends_on_hashes(self) -> bool:
         return any(not each.is_foreign and _depends_on_hashes(each) for each in self.used())
+
+    @property
+    def asks_for_absence(self) -> bool:
+        """Whether what an object lacks may have decided something without a guard of Dynamo's."""
+        inlined = (each for each in self._notes.inlined.values() if not each.is_foreign)
+        return any(not _OF_ABSENCE.isdisjoint(each.code.co_names) for each in inlined)
 
     def used(self) -> list[UsedCode]:
         ran = [UsedCode(code, namespace, inlined=False) for code, namespace in self.observer.seen()]

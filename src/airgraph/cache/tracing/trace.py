@@ -21,7 +21,7 @@ import torch
 from airgraph.cache.checking.admission import why_not_admitted
 from airgraph.cache.checking.module_sources import depends_on_hashes, sources_of
 from airgraph.cache.checking.scope import Reader, Roots
-from airgraph.cache.format.conditions import CONSTANTS, Condition, conditions_of, distinct_of, modules_of
+from airgraph.cache.format.conditions import CONSTANTS, Condition, absence_of, conditions_of, distinct_of, modules_of
 from airgraph.cache.format.graph import graph_to
 from airgraph.cache.format.manifest import Manifest, Write
 from airgraph.cache.format.process import Process
@@ -188,7 +188,8 @@ def _manifest(
         if type(value) in CONSTANTS
     ]
     guarded = (*conditions_of(collected.guards, read), *collected.changes.conditions)
-    conditions = (*guarded, *constants, *distinct_of(guarded, request.arguments.arguments, read))
+    absent = absence_of(guarded, read) if observed.asks_for_absence else []
+    conditions = (*guarded, *constants, *absent, *distinct_of(guarded, request.arguments.arguments, read))
     used, namespace = observed.used(), Roots.of(request.function).function_globals
     by_hashes = observed.depends_on_hashes or depends_on_hashes(used, namespace)
     return Manifest(
