@@ -134,6 +134,9 @@ class GraphedCallable:
             self._usual = None
             self._captures.forget_all()
             self._fallback.forget()
+            if self._pool is not None:
+                # In its turn: leases that ended just now found the pool taken.
+                self._pool.strike_off()
 
     @property
     def captures(self) -> list[CapturedGraph]:
