@@ -121,7 +121,7 @@ class CachedInput:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """`owner.attribute = value`, done after the graph. structure: of the value, see `structure`."""
+    """`owner.attribute = value`, done after the graph. structure: of the value, see `result_spec`."""
 
     owner: SourcePath
     attribute: str
@@ -155,7 +155,7 @@ class Manifest:
     process: see there. codes: digests of all code that took part, see `code_identity`.
 
     looked_at: tensors and numbers that are no inputs of the graph, but decided what it is. graph, structure: plain
-    data, see `graph_format` and `structure`. writes: in their order. shape_conditions: see `shape_condition`.
+    data, see `graph` and `result_spec`. writes: in their order. shape_conditions: see `shape_condition`.
     """
 
     function: str
