@@ -160,8 +160,9 @@ class GraphedCallable:
         if warming:
             return self._warm(key, args)
         reason = NEW_KEY
-        if self._options.force_recapture and (kept := self._captures.of(key)):
-            self._drop(kept[0])
+        if self._options.force_recapture and self._captures.of(key):
+            # Not held here while it is captured anew.
+            self._drop(self._captures.of(key)[0])
             reason = "force_recapture is set"
         try:
             for _ in range(_MOST_ATTEMPTS):
@@ -234,15 +235,17 @@ class GraphedCallable:
         self._fallback.check_admitted(args)
         # It may be dropped for the new one.
         self._usual = None
+        graph: CapturedGraph | None = None
         try:
             graph = self._captures.capture(key, args, reason)
         except UnsupportedGraph as obstacle:
             self._fallback.take(key, obstacle)
-            if self._pool is not None:
-                # In its turn: what the attempt took is free for the eager run.
-                self._pool.strike_off()
-            return None
-        self._keep_at_hand(graph, args)
+        if graph is not None:
+            self._keep_at_hand(graph, args)
+        elif self._pool is not None:
+            # In its turn, and once the error is gone, which leads to what the attempt took: that is free for the eager
+            # run.
+            self._pool.strike_off()
         return graph
 
     def _drop(self, graph: CapturedGraph) -> None:
