@@ -23,12 +23,12 @@ WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
 PIP := $(WITH_VENV) $(BIN)/python -m pip --disable-pip-version-check
 
 # What an installed package depends on. Folders are listed too, so that a removed file counts as a change.
-PACKAGE := pyproject.toml setup.py $(shell find csrc) $(wildcard src/airgraph/runtime/cpu/build_flags.py)
+PACKAGE := pyproject.toml setup.py $(shell find csrc) $(wildcard src/airgraph/runtime/engine/build_flags.py)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: browser check-headers help demo test test-main test-npu test-python lint bench bench-npu test-sanitizers clean
+.PHONY: browser check-headers check-tidy help demo test test-main test-npu test-python lint bench bench-npu test-sanitizers clean
 
 help:
 	@echo "make demo             install and generate text with a captured SmolLM2"
@@ -65,13 +65,17 @@ browser:
 	|| { [ -n "$$CI" ] && apt-get update -qq && apt-get install -qq --no-install-recommends chromium > /dev/null; } \
 	|| echo "no Chromium: the test of the memory page is skipped"
 
-lint: $(STAMPS)/dev check-headers
+lint: $(STAMPS)/dev check-headers check-tidy
 	$(WITH_VENV) ruff check .
 	$(WITH_VENV) ruff format --check .
 	$(WITH_VENV) mypy
 	$(WITH_VENV) lint-imports
 
+	$(WITH_VENV) clang-format --dry-run --Werror $(shell find csrc -name '*.cpp' -o -name '*.h')
+
 check-headers: $(STAMPS)/headers
+
+check-tidy: $(STAMPS)/tidy
 
 bench: $(STAMPS)/demo
 	$(WITH_VENV) python benchmarks/replay.py
@@ -124,6 +128,10 @@ $(STAMPS)/demo: $(STAMPS)/torch $(STAMPS)/weights $(PACKAGE)
 $(STAMPS)/dev: $(STAMPS)/torch $(STAMPS)/weights $(PACKAGE)
 	$(PIP) install --no-build-isolation -e ".[dev]"
 	touch $(STAMPS)/demo $@
+
+$(STAMPS)/tidy: $(STAMPS)/dev .clang-tidy tests/engine/check_tidy.py
+	$(WITH_VENV) python tests/engine/check_tidy.py
+	touch $@
 
 # Also compiled against the headers of the Pythons that the tests do not run on. Only CI looks for them elsewhere.
 $(STAMPS)/headers: $(STAMPS)/dev $(wildcard tests/engine/*_headers.py)

@@ -22,7 +22,7 @@ except ModuleNotFoundError as error:
     ) from None
 
 ROOT = Path(__file__).resolve().parent
-BUILD_FLAGS = Path("src/airgraph/runtime/cpu/build_flags.py")
+BUILD_FLAGS = Path("src/airgraph/runtime/engine/build_flags.py")
 
 
 def load_build_flags() -> ModuleType:

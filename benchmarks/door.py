@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter
@@ -92,14 +93,14 @@ def cost(name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> dict
         timed = measure.interleave(
             [
                 measure.Contender("call", call, args),
-                measure.Contender("replay", lambda: replay(given.copy())),
+                measure.Contender("replay", replay.call, tuple(given)),
             ],
             rounds=ROUNDS,
         )
     whole, alone = timed["call"], timed["replay"]
     return {
         "description": name,
-        "conditions": len(entry.manifest.conditions),
+        "conditions": len(entry.manifest.guards),
         "inputs": count,
         "call": whole.to_dict(),
         "replay": alone.to_dict(),
@@ -121,28 +122,70 @@ def measured() -> dict[str, Any]:
     return rows
 
 
-def readings() -> dict[str, Any]:
-    """Milliseconds of a first call that reads its file, by how many configurations of its class have one."""
-    with torch.no_grad(), tempfile.TemporaryDirectory(prefix="airgraph-bench-") as base:
-        folders = {count: str(Path(base, str(count))) for count in CONFIGURATIONS}
-        for count, folder in folders.items():
-            for width in range(1, count + 1):
-                first_call(width, folder)
-        samples: dict[int, list[float]] = {count: [] for count in CONFIGURATIONS}
-        for _ in range(ROUNDS):
-            for count, folder in folders.items():
-                samples[count].append(first_call(1, folder))
-    return {
-        str(count): {"median_ms": round(median(found), 3), "quartiles_ms": [round(q, 3) for q in quantiles(found)[::2]]}
-        for count, found in samples.items()
-    }
+class Offset(nn.Module):
+    """Configurations of one shape, told apart by a number of its own."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.number = number
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) + self.number
 
 
-def first_call(width: int, folder: str) -> float:
-    """Milliseconds of the first call of a new model of this width."""
+class Scaler:
+    """The same without a module, the number in another object."""
+
+    def __init__(self, number: int) -> None:
+        self.inner = Settings(number)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.inner.number
+
+
+@dataclass
+class Settings:
+    number: int
+
+
+def of_width(width: int) -> tuple[Callable[..., Any], Tensor]:
     model = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
-    call = airgraph.inference.cache_compile(model.forward, cache_dir=folder, strict=True)
-    x = torch.ones(2, width)
+    return model.forward, torch.ones(2, width)
+
+
+# What the configurations of a class differ by, and how one is made.
+DIFFERENCES: dict[str, Callable[[int], tuple[Callable[..., Any], Tensor]]] = {
+    "widths": of_width,
+    "a number of a module": lambda number: (Offset(number).forward, torch.ones(2, 8)),
+    "a number in an object": lambda number: (Scaler(number).forward, torch.ones(2, 8)),
+}
+
+
+def readings() -> list[dict[str, Any]]:
+    """Milliseconds of a first call that reads its file, by how many configurations of its class have one."""
+    rows = []
+    with torch.no_grad(), tempfile.TemporaryDirectory(prefix="airgraph-bench-") as base:
+        for place, (difference, make) in enumerate(DIFFERENCES.items()):
+            folders = {count: str(Path(base, str(place), str(count))) for count in CONFIGURATIONS}
+            for count, folder in folders.items():
+                for number in range(1, count + 1):
+                    first_call(*make(number), folder)
+            samples: dict[int, list[float]] = {count: [] for count in CONFIGURATIONS}
+            for _ in range(ROUNDS):
+                for count, folder in folders.items():
+                    # The one that was written last, and so comes after all others.
+                    samples[count].append(first_call(*make(count), folder))
+            for count, found in samples.items():
+                quartiles = [round(q, 3) for q in quantiles(found)[::2]]
+                row = {"median_ms": round(median(found), 3), "quartiles_ms": quartiles}
+                rows.append({"difference": difference, "configurations": count, **row})
+    return rows
+
+
+def first_call(function: Callable[..., Any], x: Tensor, folder: str) -> float:
+    """Milliseconds of the first call of a function that is new to the process."""
+    call = airgraph.inference.cache_compile(function, cache_dir=folder, dynamic=False, strict=True)
     start = perf_counter()
     call(x)
     return (perf_counter() - start) * 1e3
@@ -154,7 +197,7 @@ def per_layer() -> float:
         model = Chain(40)
         call = airgraph.inference.cache_compile(model.forward, cache_dir=folder, dynamic=False, strict=True)
         call(torch.ones(4))
-        return len(call._entries[0].manifest.conditions) / 40
+        return len(call._entries[0].manifest.guards) / 40
 
 
 def main() -> None:
@@ -170,10 +213,10 @@ def main() -> None:
     Console().print(table)
     read = readings()
     table = Table(title="a first call that reads its file, ms", title_justify="left")
-    for column in ("configurations of its class", "median"):
+    for column in ("configurations of its class", "that differ by", "median"):
         table.add_column(column)
-    for count, row in read.items():
-        table.add_row(count, f"{row['median_ms']:.1f}")
+    for row in read:
+        table.add_row(str(row["configurations"]), row["difference"], f"{row['median_ms']:.1f}")
     Console().print(table)
     path = measure.write_json(RESULTS, "door", [1], {"measured": circumstances, "door": rows, "readings": read})
     Console().print(f"wrote {path}", highlight=False, soft_wrap=True)

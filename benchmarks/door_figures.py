@@ -22,10 +22,13 @@ def render() -> str:
     ]
     rows += [
         (
-            f"a first call that reads its file, {count} configuration{'s' * (count != '1')} of its class in the folder",
+            "a first call that reads its file, "
+            + ("alone in its folder" if count == 1 else f"among {count} configurations of its class")
+            + f" (they differ by {row['difference']})",
             f"{row['median_ms']:.1f} ms",
         )
-        for count, row in record["readings"].items()
+        for row in record["readings"]
+        for count in (row["configurations"],)
     ]
     return block("door", rows)
 

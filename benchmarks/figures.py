@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from readme_table import newest
+from result_tables import newest
 
 __all__ = ["block", "newest_record", "write"]
 

@@ -32,7 +32,7 @@ from workloads import RMSNorm, rotate
 import airgraph
 from airgraph.capture.ledger import ledger
 from airgraph.memory.plan import lower_bound
-from airgraph.runtime.cpu.engine import engine
+from airgraph.runtime.engine.loading import engine
 
 RESULTS = Path(__file__).resolve().parent / "results"
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
@@ -192,12 +192,13 @@ def arena() -> dict[str, Any]:
         compiled(model)(*args)
         (graph,) = [g for c in ledger.callables for g in c.captures]
         device_graph = graph.device_graph
-        bound = lower_bound(device_graph.lifetimes)
-        whole = lower_bound([*device_graph.lifetimes, *device_graph.edge_lifetimes])
+        arena = device_graph.arena
+        bound = lower_bound(arena.lifetimes, arena.order)
+        whole = lower_bound([*arena.lifetimes, *arena.edges], arena.order)
         found[name] = {
             "arena_nbytes": device_graph.footprint.arena_nbytes,
             "arena_lower_bound_nbytes": bound,
-            "arena_ratio": round(device_graph.plan.peak / bound, 4),
+            "arena_ratio": round(arena.plan.peak / bound, 4),
             "capture_nbytes": device_graph.footprint.nbytes,
             "capture_lower_bound_nbytes": whole,
             "capture_ratio": round(device_graph.footprint.nbytes / whole, 4),
@@ -292,7 +293,7 @@ def arguments_of(workload: workloads.Workload) -> list[Any]:
 def launch_of_nothing(policy: str = "preserve") -> Any:
     native = engine()
     kept = getattr(native.LiveOutputs, policy)
-    return native.Launch(native.Tape(), kept, native.Neighbours(), native.Turn(), "nothing", False)
+    return native.Launch(native.Tape(), kept, native.Neighbours(), native.ReplayLock(), "nothing", False)
 
 
 def launch_of_outputs(count: int, policy: str) -> Any:

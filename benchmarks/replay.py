@@ -278,7 +278,7 @@ def main() -> None:
     for threads in options.threads:
         body["measured"][f"workloads, threads={threads}"] = measure.circumstances(options.rounds)
         results = _in_worker(threads, [*passed, "--only", ",".join(options.only)])
-        body["workloads"][f"{threads}"] = results
+        body["workloads"].setdefault(f"{threads}", {}).update(results)
         show_workloads(threads, results)
         show_first_calls(threads, results)
     if options.smollm2:

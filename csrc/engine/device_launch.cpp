@@ -3,33 +3,21 @@
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/Event.h>
-#include <c10/core/StorageImpl.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "../internals/tensors.h"
 #include "guard.h"
 
 namespace airgraph {
 namespace {
 
-at::Tensor share(const at::Tensor& tensor) {
-  return at::Tensor(tensor.unsafeGetTensorImpl()->shallow_copy_and_detach(/*version_counter=*/0,
-                                                                          /*allow_tensor_metadata_change=*/true));
-}
-
 void put_in_order(const c10::Stream& first, const c10::Stream& second) {
   c10::Event done(first.device_type());
   done.record(first);
   done.block(second);
-}
-
-// All of a storage as one row of bytes.
-at::Tensor bytes_of(const c10::Storage& storage, c10::DispatchKeySet keys) {
-  auto tensor = at::detail::make_tensor<at::TensorImpl>(c10::Storage(storage), keys, caffe2::TypeMeta::Make<uint8_t>());
-  tensor.unsafeGetTensorImpl()->set_sizes_contiguous({static_cast<int64_t>(storage.nbytes())});
-  return tensor;
 }
 
 // Whether a tensor can be seen as bytes.
@@ -79,14 +67,13 @@ void DeviceLaunch::close() {
 }
 
 void DeviceLaunch::add_output(const at::Tensor& slot) {
-  auto* storage = slot.storage().unsafeGetStorageImpl();
-  const auto known = std::find_if(storages_.begin(), storages_.end(), [&](const Shared& shared) {
-    return slots_[shared.slot].storage().unsafeGetStorageImpl() == storage;
-  });
+  const auto known = std::find_if(storages_.begin(), storages_.end(),
+                                  [&](const Shared& shared) { return share_storage(slots_[shared.slot], slot); });
   if (known == storages_.end()) {
-    storages_.push_back({slots_.size(), 1, storage->data(), storage->nbytes()});
+    const auto& storage = slot.storage();
+    storages_.push_back({slots_.size(), 1, storage.data(), storage.nbytes()});
     // What owned the memory is dropped, which gives it back to the pool.
-    storage->set_data_ptr_noswap(at::DataPtr(storage->mutable_data(), slot.device()));
+    disown(storage, slot.device());
   } else {
     ++known->count;
   }
@@ -129,6 +116,51 @@ void DeviceLaunch::copy(std::vector<at::Tensor>& targets, std::vector<at::Tensor
   if (!targets.empty()) {
     at::_foreach_copy_(targets, sources, /*non_blocking=*/true);
   }
+}
+
+Outcome DeviceLaunch::call(const Arguments& at, const std::function<void()>& replay) {
+  if (settings() != captured_settings_) {
+    return Problem{Problem::Kind::settings};
+  }
+  if (lost_outputs()) {
+    return Problem{Problem::Kind::lost};
+  }
+  if (const auto problem = inputs.problem(at)) {
+    // One that moved may be an output of the last call, which is to be given away before it can lie anywhere else.
+    return *problem;
+  }
+  prepare();
+  if (const auto problem = inputs.problem(at)) {
+    return *problem;
+  }
+  inputs.bump_versions(at);
+  copy_inputs(at);
+  replay();
+  auto made = outputs();
+  settle();
+  return made;
+}
+
+void DeviceLaunch::copy_inputs(const Arguments& at) const {
+  std::vector<at::Tensor> targets;
+  std::vector<at::Tensor> sources;
+  for (const auto& input : inputs.copied()) {
+    const at::Tensor& arg = at(input.index);
+    const bool is_buffer = arg.const_data_ptr() == input.buffer.const_data_ptr();
+    if (arg.device() != input.buffer.device()) {
+      fill(input.buffer, arg);
+    } else if (input.is_block(arg)) {
+      if (!is_buffer) {
+        targets.push_back(block_of(input, input.buffer));
+        sources.push_back(block_of(input, inputs.source(input, arg)));
+      }
+    } else {
+      targets.push_back(input.buffer);
+      // The buffer itself may be seen in another way.
+      sources.push_back(is_buffer ? arg.clone() : inputs.source(input, arg));
+    }
+  }
+  copy(targets, sources);
 }
 
 std::vector<at::Tensor> DeviceLaunch::blank() {
@@ -174,16 +206,18 @@ bool DeviceLaunch::lost_outputs() const {
 
 void DeviceLaunch::prepare() {
   auto& pool = *neighbours_;
-  std::optional<c10::Stream> before;
-  std::optional<c10::Stream> current;
+  // From the stream of the last replay to this one's, where that is another.
+  std::optional<std::pair<c10::Stream, c10::Stream>> switched;
   if (device_.type() != c10::kCPU && device_.type() != c10::kMeta) {
-    current = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
-    before = std::exchange(pool.stream, current);
+    const c10::Stream current = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
+    const auto before = std::exchange(pool.stream, current);
+    if (before && *before != current) {
+      switched.emplace(*before, current);
+    }
   }
-  const bool switched = before && *before != *current;
   if (switched) {
     pool.unseen_readers = true;
-    put_in_order(*before, *current);
+    put_in_order(switched->first, switched->second);
   }
   const auto thread = std::this_thread::get_id();
   pool.unseen_readers = pool.unseen_readers || (pool.thread && *pool.thread != thread);
@@ -198,7 +232,7 @@ void DeviceLaunch::prepare() {
   }
   if (switched && !held.empty()) {
     // Who holds them may read them on the stream that made them.
-    put_in_order(*current, *before);
+    put_in_order(switched->second, switched->first);
   }
 }
 
@@ -211,23 +245,20 @@ void DeviceLaunch::settle() {
 }
 
 void DeviceLaunch::give_away(size_t slot) {
-  const auto& tensor = slots_.at(slot);
-  auto* theirs = tensor.storage().unsafeGetStorageImpl();
+  const at::Tensor tensor = slots_.at(slot);
   auto fresh = empty_like_storage_of(tensor);
   fresh.copy_(whole_storage_of(tensor), /*non_blocking=*/true);
   // Found before the pointers change: tensors that share a storage are known by it.
   std::vector<at::Tensor*> sharing;
   for (auto& other : slots_) {
-    if (other.storage().unsafeGetStorageImpl() == theirs) {
+    if (share_storage(other, tensor)) {
       sharing.push_back(&other);
     }
   }
-  const c10::Storage ours = fresh.storage();
-  auto graph_memory = theirs->set_data_ptr(at::DataPtr());
-  theirs->set_data_ptr_noswap(ours.unsafeGetStorageImpl()->set_data_ptr(std::move(graph_memory)));
-  ours.unsafeGetStorageImpl()->set_nbytes(theirs->nbytes());
+  const c10::Storage& ours = fresh.storage();
+  swap_memory(tensor.storage(), ours);
   for (auto* other : sharing) {
-    other->unsafeGetTensorImpl()->set_storage_keep_dtype(ours);
+    move_to(*other, ours);
   }
 }
 

@@ -1,31 +1,33 @@
-// What a compiled call does around the replay of a device's own graph: check addresses, copy user inputs, hand out
-// outputs. It knows no device: all it asks of one goes through the dispatcher.
+// A compiled call: what it does around the replay of a device's own graph. It knows no device: all it asks of one goes
+// through the dispatcher. Guarded by the replay lock of its pool.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Stream.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "inputs.h"
 #include "live_outputs.h"
+#include "replay_lock.h"
 #include "settings.h"
-#include "turn.h"
 
 namespace airgraph {
 
 class DeviceLaunch;
 
 // What the graphs of one pool know of one another. The pool's memory is theirs in turn: the outputs of one lie where
-// the next may write. Guarded by the GIL.
+// the next may write. Guarded by the pool's replay lock.
 struct DeviceNeighbours {
   // Makes all outputs that callers hold independent of the pool, whatever the policy.
   void give_away_held();
 
-  DeviceLaunch* last = nullptr;  // replayed last, so it may have outputs with the caller
+  DeviceLaunch* last = nullptr;       // replayed last, so it may have outputs with the caller
   std::optional<c10::Stream> stream;  // of the last replay
   std::optional<std::thread::id> thread;
   // Whether replays came on several streams or from several threads: then a reader cannot be seen from the next call.
@@ -35,16 +37,20 @@ struct DeviceNeighbours {
 class DeviceLaunch {
  public:
   DeviceLaunch(c10::Device device, LiveOutputs policy, std::shared_ptr<DeviceNeighbours> neighbours,
-               std::shared_ptr<Turn> pool_turn)
-      : turn(std::move(pool_turn)), device_(device), policy_(policy), neighbours_(std::move(neighbours)) {}
+               std::shared_ptr<ReplayLock> pool_lock)
+      : replay_lock(std::move(pool_lock)), device_(device), policy_(policy), neighbours_(std::move(neighbours)) {}
   DeviceLaunch(const DeviceLaunch&) = delete;
   DeviceLaunch& operator=(const DeviceLaunch&) = delete;
   ~DeviceLaunch();
 
   Inputs inputs;
-  const std::shared_ptr<Turn> turn;
-  // Those that it was captured under.
-  const uint64_t captured_settings = settings();
+  const std::shared_ptr<ReplayLock> replay_lock;
+  // For messages.
+  std::string name;
+
+  // One call, under the replay lock: checks the arguments, copies inputs, has the graph replayed by `replay`, returns
+  // fresh tensors over the outputs.
+  Outcome call(const Arguments& at, const std::function<void()>& replay);
 
   // `slot` is what the graph writes; outputs handed out share its storage. Its memory goes back to the pool: the next
   // capture may use it too.
@@ -53,40 +59,20 @@ class DeviceLaunch {
   // Makes outputs that the caller holds independent of the pool, whatever the policy.
   void close();
 
-  // One launch on the device for all inputs whatever their dtypes, none if there is nothing to copy; one more for each
-  // number that comes from the host.
-  template <class Arguments>
-  void copy_inputs(const Arguments& at) const {
-    std::vector<at::Tensor> targets;
-    std::vector<at::Tensor> sources;
-    for (const auto& input : inputs.copied()) {
-      const at::Tensor& arg = at(input.index);
-      const bool is_buffer = arg.const_data_ptr() == input.buffer.const_data_ptr();
-      if (arg.device() != input.buffer.device()) {
-        fill(input.buffer, arg);
-      } else if (input.is_block(arg)) {
-        if (!is_buffer) {
-          targets.push_back(block_of(input, input.buffer));
-          sources.push_back(block_of(input, inputs.source(input, arg)));
-        }
-      } else {
-        targets.push_back(input.buffer);
-        // The buffer itself may be seen in another way.
-        sources.push_back(is_buffer ? arg.clone() : inputs.source(input, arg));
-      }
-    }
-    copy(targets, sources);
-  }
-
   // What a call returns, with zeros for values; nothing is replayed.
   std::vector<at::Tensor> blank();
-
-  // Fresh tensors over the slots.
-  std::vector<at::Tensor> outputs() const;
 
   // How many storages of the pool's last replay the caller still holds. A storage that Python has looked at through
   // untyped_storage() counts as held: its wrapper holds it.
   size_t held_outputs() const;
+
+ private:
+  // One launch on the device for all inputs whatever their dtypes, none if there is nothing to copy; one more for each
+  // number that comes from the host.
+  void copy_inputs(const Arguments& at) const;
+
+  // Fresh tensors over the slots.
+  std::vector<at::Tensor> outputs() const;
 
   // Whether the caller resized or freed the memory of an output, which the graph would write all the same.
   bool lost_outputs() const;
@@ -100,7 +86,6 @@ class DeviceLaunch {
   // threads, they are given away at once: what one of them reads cannot be seen from a call in another.
   void settle();
 
- private:
   // Positions of the slots whose storage the caller holds, one slot a storage.
   std::vector<size_t> own_held_outputs() const;
 
@@ -125,6 +110,7 @@ class DeviceLaunch {
   std::vector<Shared> storages_;
   friend struct DeviceNeighbours;
 
+  const uint64_t captured_settings_ = settings();
   c10::Device device_;
   LiveOutputs policy_;
   std::shared_ptr<DeviceNeighbours> neighbours_;

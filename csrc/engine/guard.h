@@ -1,14 +1,18 @@
 // What a replay is shielded from, for as long as it lives.
 #pragma once
 
+#include <ATen/PythonTorchFunctionTLS.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <optional>
+
 namespace airgraph {
 
-// All of the caller's thread that decides what an operator does: autograd, autocast, dispatch modes, transforms and
-// inference mode. A kernel that calls an operator meets what the capture met, whatever is around the call. Autocast is
-// in the recorded calls; AOTAutograd makes the first call of a function in a mode, which would be met without the GIL.
+// All of the caller's thread that decides what an operator does: autograd, autocast, dispatch and function modes,
+// transforms and inference mode. A kernel that calls an operator meets what the capture met, whatever is around the
+// call. Autocast is in the recorded calls; AOTAutograd makes the first call of a function in a mode, which would be met
+// without the GIL.
 class ReplayGuard {
  public:
   ReplayGuard() : keys_(kIncluded, kExcluded), state_(c10::AutogradState::get_tls_state()) {
@@ -18,8 +22,16 @@ class ReplayGuard {
     state_.set_grad_mode(false);
     state_.set_inference_mode(false);
     state_.set_fw_grad_mode(false);
+    if (Functions::stack_len() != 0 ||
+        Functions::get_disabled_state() != at::impl::TorchFunctionDisabledState::ENABLED) {
+      functions_ = Functions::get_state();
+      Functions::set_state(Functions());
+    }
   }
   ~ReplayGuard() {
+    if (functions_) {
+      Functions::set_state(*functions_);
+    }
     state_.set_grad_mode(grad_);
     state_.set_inference_mode(inference_);
     state_.set_fw_grad_mode(forward_);
@@ -28,6 +40,9 @@ class ReplayGuard {
   ReplayGuard& operator=(const ReplayGuard&) = delete;
 
  private:
+  // A default device is a function mode too.
+  using Functions = at::impl::PythonTorchFunctionTLS;
+
   static constexpr c10::DispatchKeySet kIncluded{c10::DispatchKey::BackendSelect};
   // Modes and transforms are what a thread includes beside its defaults.
   static constexpr c10::DispatchKeySet kExcluded =
@@ -36,6 +51,7 @@ class ReplayGuard {
   c10::impl::ForceDispatchKeyGuard keys_;
   c10::AutogradState& state_;
   bool grad_, inference_, forward_;
+  std::optional<Functions> functions_;
 };
 
 }  // namespace airgraph

@@ -7,31 +7,36 @@
 #include <optional>
 #include <vector>
 
+#include "inputs.h"
+#include "replay_lock.h"
 #include "settings.h"
 #include "tape.h"
-#include "turn.h"
 
 namespace airgraph {
 
 class HandGraph {
  public:
-  HandGraph(std::shared_ptr<Tape> of, std::shared_ptr<Turn> pool_turn) : tape(std::move(of)), turn(std::move(pool_turn)) {}
+  HandGraph(std::shared_ptr<Tape> tape, std::shared_ptr<ReplayLock> pool_lock)
+      : replay_lock(std::move(pool_lock)), tape_(std::move(tape)) {}
 
-  const std::shared_ptr<Tape> tape;
-  const std::shared_ptr<Turn> turn;
-  const uint64_t captured_settings = settings();
+  const std::shared_ptr<ReplayLock> replay_lock;
 
   // The tape reads or writes this storage where it lies now. Keeps it alive.
   void add_memory(const c10::Storage& storage) { memory_.push_back({storage, storage.data(), storage.nbytes()}); }
 
-  // The first storage, in the order in which they were added, whose memory was freed, resized or replaced.
-  std::optional<size_t> lost() const {
+  // Replays, under the replay lock, unless memory that it uses was freed, resized or replaced; then `index` is that in
+  // the order in which it was added.
+  std::optional<Problem> replay() {
     for (size_t i = 0; i < memory_.size(); ++i) {
       const auto& [storage, address, nbytes] = memory_[i];
       if (storage.data() != address || storage.nbytes() != nbytes) {
-        return i;
+        return Problem{Problem::Kind::lost, i};
       }
     }
+    if (settings() != captured_settings_) {
+      return Problem{Problem::Kind::settings};
+    }
+    tape_->replay();
     return std::nullopt;
   }
 
@@ -41,6 +46,8 @@ class HandGraph {
     const void* address;
     size_t nbytes;
   };
+  const std::shared_ptr<Tape> tape_;
+  const uint64_t captured_settings_ = settings();
   std::vector<Memory> memory_;
 };
 

@@ -1,31 +1,11 @@
 #include "launch.h"
 
-#include <ATen/ops/copy_native.h>
-#include <c10/core/CPUAllocator.h>
-
 #include <cstring>
 
+#include "../internals/kernels.h"
 #include "guard.h"
 
 namespace airgraph {
-namespace {
-
-at::Tensor make_output(const c10::Storage& storage, const OwnedOutput& out) {
-  auto tensor = at::detail::make_tensor<at::TensorImpl>(
-      c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
-      c10::scalarTypeToTypeMeta(out.dtype));
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(out.sizes, out.strides, out.offset);
-  if (out.conj) {
-    tensor._set_conj(true);
-  }
-  if (out.neg) {
-    tensor._set_neg(true);
-  }
-  return tensor;
-}
-
-}  // namespace
-
 // Memory that the caller resized or freed through its storage is not ours to write; after `release` there is none.
 bool Launch::OutputStorage::lost() const {
   return !caller || caller.data() != tape.data() || caller.nbytes() != nbytes;
@@ -34,15 +14,12 @@ bool Launch::OutputStorage::lost() const {
 bool Launch::OutputStorage::held() const { return caller && caller.use_count() > 1; }
 
 void Launch::OutputStorage::renew() {
-  auto* allocator = c10::GetCPUAllocator();
-  caller = c10::Storage(c10::Storage::use_byte_size_t(), nbytes, allocator->allocate(nbytes),
-                        allocator, /*resizable=*/true);
-  tape.unsafeGetStorageImpl()->set_data_ptr_noswap(
-      at::DataPtr(caller.mutable_data(), c10::Device(c10::kCPU)));
+  caller = new_storage(nbytes);
+  point_at(tape, reinterpret_cast<uintptr_t>(caller.data()));
 }
 
 void Launch::OutputStorage::release() {
-  tape.unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(nullptr, c10::Device(c10::kCPU)));
+  point_at(tape, 0);
   caller = c10::Storage();
 }
 
@@ -57,7 +34,7 @@ size_t Launch::add_output_storage(const at::Tensor& slot) {
   return storages_.size() - 1;
 }
 
-void Launch::take_turn() {
+void Launch::take_over() {
   if (neighbours_->last != nullptr && neighbours_->last != this) {
     for (auto& storage : neighbours_->last->storages_) {
       storage.release();
@@ -66,9 +43,7 @@ void Launch::take_turn() {
   neighbours_->last = this;
 }
 
-size_t Launch::held_outputs() const {
-  return neighbours_->last == nullptr ? 0 : neighbours_->last->own_held_outputs();
-}
+size_t Launch::held_outputs() const { return neighbours_->last == nullptr ? 0 : neighbours_->last->own_held_outputs(); }
 
 size_t Launch::own_held_outputs() const {
   size_t count = 0;
@@ -78,7 +53,36 @@ size_t Launch::own_held_outputs() const {
   return count;
 }
 
+Outcome Launch::call(const Arguments& at) {
+  if (settings() != captured_settings_) {
+    return Problem{Problem::Kind::settings};
+  }
+  auto problem = inputs.problem(at);
+  if (problem && problem->kind == Problem::Kind::moved && follows) {
+    problem = follow(at);
+    if (!problem) {
+      problem = inputs.copied_that_overlaps(at);
+    }
+  }
+  if (problem) {
+    return *problem;
+  }
+  inputs.bump_versions(at);
+  take_over();
+  renew_outputs();
+  copy_inputs(at);
+  tape_->replay();
+  return outputs();
+}
+
+void Launch::replay() {
+  take_over();
+  renew_outputs();
+  tape_->replay();
+}
+
 std::vector<at::Tensor> Launch::blank() {
+  take_over();
   renew_outputs();
   for (auto& storage : storages_) {
     if (storage.nbytes != 0) {
@@ -96,18 +100,50 @@ size_t Launch::output_nbytes() const {
   return total;
 }
 
+std::optional<Problem> Launch::follow(const Arguments& at) {
+  if (const auto problem = inputs.problem_after_move(at)) {
+    return problem;
+  }
+  const auto base = [&at](const FollowedStorage::Member& member) {
+    return reinterpret_cast<uintptr_t>(at(member.index).const_data_ptr()) - member.offset_bytes;
+  };
+  for (const auto& storage : followed_) {
+    for (const auto& member : storage.members) {
+      if (base(member) != base(storage.members[0])) {
+        return Problem{Problem::Kind::moved, member.index};
+      }
+    }
+  }
+  for (const auto& storage : followed_) {
+    point_at(storage.tape, base(storage.members[0]));
+  }
+  inputs.follow(at);
+  return std::nullopt;
+}
+
+void Launch::copy_inputs(const Arguments& at) {
+  if (!inputs.copies_into_kept()) {
+    for (const auto& input : inputs.copied()) {
+      copy_input(input, at(input.index));
+    }
+    return;
+  }
+  // All sources before the first copy: the user may have swapped the tensors.
+  std::vector<at::Tensor> sources;
+  for (const auto& input : inputs.copied()) {
+    sources.push_back(inputs.source(input, at(input.index)));
+  }
+  for (size_t i = 0; i < sources.size(); ++i) {
+    copy_input(inputs.copied()[i], sources[i]);
+  }
+}
+
 void Launch::renew_outputs() {
   for (auto& storage : storages_) {
     if (storage.lost() || (policy_ == LiveOutputs::preserve && storage.held())) {
       storage.renew();
     }
   }
-}
-
-void Launch::point(const c10::Storage& tape, uintptr_t address) {
-  tape.unsafeGetStorageImpl()->set_data_ptr_noswap(
-      // NOLINTNEXTLINE(performance-no-int-to-ptr): an address is what it is
-      at::DataPtr(reinterpret_cast<void*>(address), c10::Device(c10::kCPU)));
 }
 
 void Launch::copy_input(const CopiedInput& input, const at::Tensor& arg) {
@@ -125,7 +161,7 @@ void Launch::copy_input(const CopiedInput& input, const at::Tensor& arg) {
   const auto source = is_buffer ? arg.clone() : arg;
   if (!arg.is_conj() && !arg.is_neg()) {
     auto target = buffer;
-    at::native::copy_(target, source, /*non_blocking=*/false);
+    native::copy_(target, source, /*non_blocking=*/false);
   } else {
     buffer.copy_(source);
   }
@@ -135,7 +171,7 @@ std::vector<at::Tensor> Launch::outputs() const {
   std::vector<at::Tensor> results;
   results.reserve(outputs_.size());
   for (const auto& out : outputs_) {
-    results.push_back(make_output(storages_[out.storage].caller, out));
+    results.push_back(out.view.of(storages_[out.storage].caller));
   }
   return results;
 }

@@ -18,7 +18,8 @@ struct Term {
 // Whether a sum of the terms from `first` on is `target`. Strides are positive and sorted, the largest first.
 class Equation {
  public:
-  explicit Equation(std::vector<Term> terms) : terms_(std::move(terms)), reach_(terms_.size() + 1, 0), step_(terms_.size() + 1, 0) {
+  explicit Equation(std::vector<Term> terms)
+      : terms_(std::move(terms)), reach_(terms_.size() + 1, 0), step_(terms_.size() + 1, 0) {
     for (size_t i = terms_.size(); i-- > 0;) {
       reach_[i] = reach_[i + 1] + terms_[i].stride * terms_[i].most;
       step_[i] = std::gcd(step_[i + 1], terms_[i].stride);

@@ -23,9 +23,9 @@ constexpr std::array<std::pair<at::Float32Backend, at::Float32Op>, 9> kPrecision
 
 #if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 13
 
-// Asked one by one, the precisions cost a microsecond: a look-up in a hash map each. Its entries never move, so they are
-// looked up once. The map is private; an explicit instantiation may name it (C++20, [temp.spec.general]/6).
-// To be removed when torch has a faster question.
+// Asked one by one, the precisions cost a microsecond: a look-up in a hash map each. Its entries never move, so they
+// are looked up once. The map is private; an explicit instantiation may name it (C++20, [temp.spec.general]/6). To be
+// removed when torch has a faster question.
 template <auto Member>
 struct Precisions {
   friend auto precisions_of(const at::Context& context) -> const auto& { return context.*Member; }
@@ -54,10 +54,20 @@ at::Float32Precision precision(size_t index) {
 
 #endif
 
+// What kernels of accelerators are chosen by besides: numbers that do not fit into a few bits.
+uint64_t of_accelerators(at::Context& context) {
+  uint64_t packed = static_cast<uint64_t>(context.benchmarkLimitCuDNN()) & 0xFFFF;
+  packed = (packed << 16) | (static_cast<uint64_t>(context._SMCarveout_EXPERIMENTAL().value_or(-1)) & 0xFFFF);
+  for (const auto backend : context.sDPPriorityOrder()) {
+    packed = (packed << 4) | (static_cast<uint64_t>(backend) & 0xF);
+  }
+  return packed;
+}
+
 }  // namespace
 
 uint64_t settings() {
-  const auto& context = at::globalContext();
+  auto& context = at::globalContext();
   uint64_t packed = 0;
   const auto add = [&packed](uint64_t value, int bits) { packed = (packed << bits) | value; };
   // What integers are computed in.
@@ -81,10 +91,13 @@ uint64_t settings() {
   add(context.allowFP16AccumulationCuBLAS(), 1);
   add(static_cast<uint64_t>(context.allowFP16ReductionCuBLAS()), 2);
   add(static_cast<uint64_t>(context.allowBF16ReductionCuBLAS()), 2);
+  add(static_cast<uint64_t>(context.linalgPreferredBackend()), 2);
+  add(static_cast<uint64_t>(context.blasPreferredBackend()), 3);
   for (size_t i = 0; i < kPrecisions.size(); ++i) {
     add(static_cast<uint64_t>(precision(i)), 3);
   }
-  return packed;
+  // An odd factor keeps small differences apart, here by Weyl's sequence.
+  return packed + of_accelerators(context) * 0x9E3779B97F4A7C15U;
 }
 
 }  // namespace airgraph

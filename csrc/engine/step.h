@@ -33,6 +33,8 @@ enum class Tier {
   functional  // the functional operator, its result copied into the slot
 };
 
+const char* name_of(Tier tier);
+
 struct PreparedStep {
   StepFn fn;
   std::unique_ptr<Step> ctx;
@@ -41,8 +43,7 @@ struct PreparedStep {
 
 // Builds a call of one operator from its schema-ordered arguments and its output slots;
 // nullopt where this kernel does not serve these arguments.
-using Maker = std::optional<PreparedStep> (*)(const torch::jit::Stack& args,
-                                              c10::ArrayRef<at::Tensor> outs);
+using Maker = std::optional<PreparedStep> (*)(const torch::jit::Stack& args, c10::ArrayRef<at::Tensor> outs);
 
 struct KernelRow {
   const char* name;

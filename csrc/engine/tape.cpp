@@ -9,6 +9,20 @@
 
 namespace airgraph {
 
+const char* name_of(Tier tier) {
+  switch (tier) {
+    case Tier::prepared:
+      return "prepared";
+    case Tier::typed:
+      return "typed";
+    case Tier::boxed:
+      return "boxed";
+    case Tier::functional:
+      return "functional";
+  }
+  return "unknown";
+}
+
 Tier Tape::append(RecordedCall call) {
   auto step = prepare(std::move(call));
   entries_.push_back({step.fn, step.ctx.get()});

@@ -1,9 +1,8 @@
 #include "tiers.h"
 
-#include <ATen/native/Copy.h>
 #include <ATen/ops/alias.h>
-#include <ATen/ops/copy_native.h>
 
+#include "../internals/kernels.h"
 #include "../kernels/table.h"
 
 namespace airgraph {
@@ -18,8 +17,7 @@ struct BoxedCall {
   Stack args;
   Stack scratch;
 
-  BoxedCall(const c10::OperatorHandle& handle, Stack stack, bool redispatch)
-      : op(handle), args(std::move(stack)) {
+  BoxedCall(const c10::OperatorHandle& handle, Stack stack, bool redispatch) : op(handle), args(std::move(stack)) {
     if (!redispatch) {
       kernel.emplace(op.getComputedKernelForDispatchKey(c10::DispatchKey::CPU));
     }
@@ -91,7 +89,7 @@ void copy_into(at::Tensor& slot, const at::Tensor& result) {
   if (result.is_conj() || result.is_neg() || slot.is_conj() || slot.is_neg()) {
     slot.copy_(result);
   } else {
-    at::native::copy_(slot, result, /*non_blocking=*/false);
+    native::copy_(slot, result, /*non_blocking=*/false);
   }
 }
 
@@ -122,8 +120,7 @@ void run_functional(Step* step) {
 }
 
 // Calls an operator whose last arguments are `slots`.
-PreparedStep prepare_out(const c10::OperatorHandle& op, Stack args, std::vector<at::Tensor> slots,
-                         bool redispatch) {
+PreparedStep prepare_out(const c10::OperatorHandle& op, Stack args, std::vector<at::Tensor> slots, bool redispatch) {
   args.resize(args.size() - slots.size());
   for (auto& slot : slots) {
     args.emplace_back(at::alias(slot));

@@ -1,9 +1,8 @@
 // Neural-network operators that ATen offers on CPU only in functional form, served into their slots
 // through the same kernels that the functional form calls.
 #include <ATen/CPUFunctions.h>
-#include <ATen/native/layer_norm.h>
-#include <ATen/native/transformers/attention.h>
 
+#include "../internals/kernels.h"
 #include "table.h"
 #include "typed.h"
 
@@ -19,17 +18,14 @@ struct LayerNormCtx final : Step {
 
 void run_layer_norm(Step* step) {
   auto& ctx = *static_cast<LayerNormCtx*>(step);
-  at::native::LayerNormKernel(at::kCPU, ctx.input, ctx.weight, ctx.bias, ctx.rows, ctx.columns,
-                              ctx.eps, &ctx.out, &ctx.mean, &ctx.rstd);
+  native::LayerNormKernel(at::kCPU, ctx.input, ctx.weight, ctx.bias, ctx.rows, ctx.columns, ctx.eps, &ctx.out,
+                          &ctx.mean, &ctx.rstd);
 }
 
-at::Tensor tensor_or_undefined(const c10::IValue& value) {
-  return value.isNone() ? at::Tensor() : value.toTensor();
-}
+at::Tensor tensor_or_undefined(const c10::IValue& value) { return value.isNone() ? at::Tensor() : value.toTensor(); }
 
 // native_layer_norm(input, normalized_shape, weight?, bias?, eps) -> (out, mean, rstd)
-std::optional<PreparedStep> make_layer_norm(const torch::jit::Stack& args,
-                                            c10::ArrayRef<at::Tensor> outs) {
+std::optional<PreparedStep> make_layer_norm(const torch::jit::Stack& args, c10::ArrayRef<at::Tensor> outs) {
   auto ctx = std::make_unique<LayerNormCtx>();
   ctx->input = args[0].toTensor();
   const auto normalized = args[1].toIntVector();
@@ -68,8 +64,7 @@ void run_embedding(Step* step) {
 }
 
 // embedding(weight, indices, ...): ATen's own CPU implementation is this index_select.
-std::optional<PreparedStep> make_embedding(const torch::jit::Stack& args,
-                                           c10::ArrayRef<at::Tensor> outs) {
+std::optional<PreparedStep> make_embedding(const torch::jit::Stack& args, c10::ArrayRef<at::Tensor> outs) {
   const auto weight = args[0].toTensor();
   const auto indices = args[1].toTensor();
   if (weight.dim() != 2 || !indices.is_contiguous() || !outs[0].is_contiguous()) {
@@ -92,14 +87,13 @@ struct AttentionCtx final : Step {
 
 void run_attention(Step* step) {
   auto& ctx = *static_cast<AttentionCtx*>(step);
-  at::native::flash_attention_kernel(at::kCPU, ctx.out, ctx.logsumexp, ctx.query, ctx.key, ctx.value,
-                                     ctx.dropout, ctx.causal, ctx.mask, ctx.scale);
+  native::flash_attention_kernel(at::kCPU, ctx.out, ctx.logsumexp, ctx.query, ctx.key, ctx.value, ctx.dropout,
+                                 ctx.causal, ctx.mask, ctx.scale);
 }
 
 // _scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p, is_causal, *, attn_mask, scale)
 // The kernel takes q, k, v as [batch, heads, length, size], output and logsumexp with length before heads.
-std::optional<PreparedStep> make_attention(const torch::jit::Stack& args,
-                                           c10::ArrayRef<at::Tensor> outs) {
+std::optional<PreparedStep> make_attention(const torch::jit::Stack& args, c10::ArrayRef<at::Tensor> outs) {
   auto ctx = std::make_unique<AttentionCtx>();
   ctx->query = args[0].toTensor();
   ctx->key = args[1].toTensor();
@@ -111,8 +105,7 @@ std::optional<PreparedStep> make_attention(const torch::jit::Stack& args,
   ctx->out = outs[0].transpose(1, 2);
   ctx->logsumexp = outs[1].transpose(1, 2);
   const bool plain = ctx->query.dim() == 4 && ctx->query.numel() != 0 && ctx->key.numel() != 0 &&
-                     ctx->out.is_contiguous() && ctx->logsumexp.is_contiguous() &&
-                     ctx->dropout == 0.0;
+                     ctx->out.is_contiguous() && ctx->logsumexp.is_contiguous() && ctx->dropout == 0.0;
   if (!plain) {
     return std::nullopt;
   }

@@ -1,12 +1,9 @@
 #include <ATen/CPUFunctions.h>
-#include <ATen/native/Activation.h>
-#include <ATen/native/BinaryOps.h>
-#include <ATen/native/Pow.h>
-#include <ATen/native/TensorCompare.h>
-#include <ATen/native/UnaryOps.h>
 
 #include <algorithm>
 
+#include "../internals/kernels.h"
+#include "../internals/tensors.h"
 #include "prepared.h"
 #include "table.h"
 #include "typed.h"
@@ -17,16 +14,14 @@ namespace {
 using namespace typed;
 
 // relu is clamp_min(0) in ATen as well.
-at::Tensor& relu_out(at::Tensor& out, const at::Tensor& self) {
-  return at::cpu::clamp_min_out(out, self, 0);
-}
+at::Tensor& relu_out(at::Tensor& out, const at::Tensor& self) { return at::cpu::clamp_min_out(out, self, 0); }
 
 // A Python number meets a float tensor as a 0-dim double, which TensorIterator casts at every call. Cast it once here:
 // float and double kernels compute in their own dtype, so the result is the same bit for bit.
 torch::jit::Stack with_numbers_cast(const torch::jit::Stack& args, at::ScalarType dtype) {
   torch::jit::Stack cast = args;
   for (auto& value : cast) {
-    if (value.isTensor() && value.toTensor().unsafeGetTensorImpl()->is_wrapped_number()) {
+    if (value.isTensor() && is_number(value.toTensor())) {
       value = value.toTensor().to(dtype);
     }
   }
@@ -44,8 +39,7 @@ bool one_float_dtype(const torch::jit::Stack& args, const at::Tensor& out) {
              return true;
            }
            const auto& tensor = value.toTensor();
-           return tensor.unsafeGetTensorImpl()->is_wrapped_number() ? !tensor.is_complex()
-                                                                    : tensor.scalar_type() == out.scalar_type();
+           return is_number(tensor) ? !tensor.is_complex() : tensor.scalar_type() == out.scalar_type();
          });
 }
 
@@ -57,13 +51,13 @@ void call_stub(Iterator& operands, const at::Scalar& /*number*/) {
   Stub(at::kCPU, operands);
 }
 
-void call_add(Iterator& operands, const at::Scalar& alpha) { at::native::add_stub(at::kCPU, operands, alpha); }
-void call_sub(Iterator& operands, const at::Scalar& alpha) { at::native::add_stub(at::kCPU, operands, -alpha); }
+void call_add(Iterator& operands, const at::Scalar& alpha) { native::add_stub(at::kCPU, operands, alpha); }
+void call_sub(Iterator& operands, const at::Scalar& alpha) { native::add_stub(at::kCPU, operands, -alpha); }
 void call_pow(Iterator& operands, const at::Scalar& power) {
-  at::native::pow_tensor_scalar_stub(at::kCPU, operands, power);
+  native::pow_tensor_scalar_stub(at::kCPU, operands, power);
 }
 void call_relu(Iterator& operands, const at::Scalar& /*number*/) {
-  at::native::clamp_min_scalar_stub(at::kCPU, operands, 0);
+  native::clamp_min_scalar_stub(at::kCPU, operands, 0);
 }
 
 // A binary operator, with or without a number after its two tensors. `Fallback` serves what cannot be prepared.
@@ -73,9 +67,8 @@ std::optional<PreparedStep> make_binary(const torch::jit::Stack& args, c10::Arra
     return Call<Fallback>::make(args, outs);
   }
   const auto cast = with_numbers_cast(args, outs[0].scalar_type());
-  return prepared::make<Fn>(
-      prepared::Operands<2>(&prepared::binary, outs[0], {cast[0].toTensor(), cast[1].toTensor()}),
-      cast.size() > 2 ? cast[2].toScalar() : at::Scalar());
+  return prepared::make<Fn>(prepared::Operands<2>(&prepared::binary, outs[0], {cast[0].toTensor(), cast[1].toTensor()}),
+                            cast.size() > 2 ? cast[2].toScalar() : at::Scalar());
 }
 
 template <Kernel Fn, auto Fallback>
@@ -100,10 +93,10 @@ std::optional<PreparedStep> make_pow(const torch::jit::Stack& args, c10::ArrayRe
 #define TYPED(op, ...) static_cast<at::Tensor& (*)(at::Tensor&, __VA_ARGS__)>(&at::cpu::op##_out)
 #define BINARY(op, overload, kernel, ...) \
   KernelRow { "aten::" #op, overload, &make_binary<&kernel, TYPED(op, __VA_ARGS__)> }
-#define STUB_BINARY(op, overload, stub) BINARY(op, overload, call_stub<at::native::stub>, T, T)
+#define STUB_BINARY(op, overload, stub) BINARY(op, overload, call_stub<native::stub>, T, T)
 #define UNARY(op) AIRGRAPH_OUT(op, "", T)
 #define STUB_UNARY(op) \
-  KernelRow { "aten::" #op, "", &make_unary<&call_stub<at::native::op##_stub>, TYPED(op, T)> }
+  KernelRow { "aten::" #op, "", &make_unary<&call_stub<native::op##_stub>, TYPED(op, T)> }
 
 const KernelRow rows[] = {
     BINARY(add, "Tensor", call_add, T, T, S),

@@ -1,9 +1,7 @@
 #include <ATen/CPUFunctions.h>
-#include <ATen/native/BinaryOps.h>
-#include <ATen/native/ReduceOps.h>
-#include <ATen/native/ReduceOpsUtils.h>
 #include <ATen/ops/scalar_tensor.h>
 
+#include "../internals/kernels.h"
 #include "prepared.h"
 #include "table.h"
 #include "typed.h"
@@ -22,13 +20,13 @@ struct MeanCtx final : Step {
 
 void run_mean(Step* step) {
   auto& ctx = *static_cast<MeanCtx*>(step);
-  at::native::sum_stub(at::kCPU, ctx.sum.iterator());
-  at::native::div_true_stub(at::kCPU, ctx.division.iterator());
+  native::sum_stub(at::kCPU, ctx.sum.iterator());
+  native::div_true_stub(at::kCPU, ctx.division.iterator());
 }
 
 // `out` with the reduced dimensions of `self` kept, of size 1 and stride 0 as ATen's reductions have them.
 at::Tensor with_kept_dims(const at::Tensor& out, const at::Tensor& self, at::OptionalIntArrayRef dims, bool keepdim) {
-  const auto reduced = at::native::make_dim_mask(dims, self.dim());
+  const auto reduced = native::make_dim_mask(dims, self.dim());
   at::DimVector sizes;
   at::DimVector strides;
   int64_t position = 0;
@@ -45,8 +43,8 @@ std::optional<PreparedStep> make_mean(const torch::jit::Stack& args, c10::ArrayR
   const auto& self = args[0].toTensor();
   const auto& out = outs[0];
   const auto dtype = self.scalar_type();
-  const bool plain =
-      (dtype == at::kFloat || dtype == at::kDouble) && out.scalar_type() == dtype && self.numel() != 0 && self.dim() > 0;
+  const bool plain = (dtype == at::kFloat || dtype == at::kDouble) && out.scalar_type() == dtype && self.numel() != 0 &&
+                     self.dim() > 0;
   if (!plain) {
     return Call<static_cast<at::Tensor& (*)(at::Tensor&, T, OInts, B, Dtype)>(&at::cpu::mean_out)>::make(args, outs);
   }

@@ -10,8 +10,8 @@ using Table = std::unordered_map<std::string, Maker>;
 const Table& table() {
   static const Table built = [] {
     Table made;
-    for (auto rows : {pointwise_kernels(), comparison_kernels(), reduction_kernels(),
-                      matmul_kernels(), indexing_kernels(), copy_kernels(), nn_kernels(), row_kernels()}) {
+    for (auto rows : {pointwise_kernels(), comparison_kernels(), reduction_kernels(), matmul_kernels(),
+                      indexing_kernels(), fill_kernels(), nn_kernels(), block_copy_kernels()}) {
       for (const auto& row : rows) {
         made.emplace(std::string(row.name) + "." + row.overload, row.make);
       }

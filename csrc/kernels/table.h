@@ -12,9 +12,9 @@ c10::ArrayRef<KernelRow> comparison_kernels();
 c10::ArrayRef<KernelRow> reduction_kernels();
 c10::ArrayRef<KernelRow> matmul_kernels();
 c10::ArrayRef<KernelRow> indexing_kernels();
-c10::ArrayRef<KernelRow> copy_kernels();
+c10::ArrayRef<KernelRow> fill_kernels();
 c10::ArrayRef<KernelRow> nn_kernels();
-c10::ArrayRef<KernelRow> row_kernels();
+c10::ArrayRef<KernelRow> block_copy_kernels();
 
 // The maker of an operator's typed call, or null.
 Maker find_kernel(const std::string& name, const std::string& overload);

@@ -112,8 +112,7 @@ template <class... A>
 struct Arguments {
   std::tuple<Held<A>...> held;
 
-  explicit Arguments(const torch::jit::Stack& stack)
-      : Arguments(stack, std::index_sequence_for<A...>{}) {}
+  explicit Arguments(const torch::jit::Stack& stack) : Arguments(stack, std::index_sequence_for<A...>{}) {}
 
   template <size_t... I>
   Arguments(const torch::jit::Stack& stack, std::index_sequence<I...>) : held(Held<A>(stack[I])...) {}
@@ -136,8 +135,7 @@ struct Call<Fn> {
     std::apply([&ctx](auto&... held) { Fn(ctx.out, held.get()...); }, ctx.args.held);
   }
 
-  static std::optional<PreparedStep> make(const torch::jit::Stack& stack,
-                                          c10::ArrayRef<at::Tensor> outs) {
+  static std::optional<PreparedStep> make(const torch::jit::Stack& stack, c10::ArrayRef<at::Tensor> outs) {
     if (outs.size() != 1 || stack.size() != sizeof...(A)) {
       return std::nullopt;
     }
@@ -152,8 +150,7 @@ struct Call<Fn> {
     at::Tensor out0;
     at::Tensor out1;
     Arguments<A...> args;
-    Ctx(const torch::jit::Stack& stack, c10::ArrayRef<at::Tensor> outs)
-        : out0(outs[0]), out1(outs[1]), args(stack) {}
+    Ctx(const torch::jit::Stack& stack, c10::ArrayRef<at::Tensor> outs) : out0(outs[0]), out1(outs[1]), args(stack) {}
   };
 
   static void run(Step* step) {
@@ -161,8 +158,7 @@ struct Call<Fn> {
     std::apply([&ctx](auto&... held) { Fn(ctx.out0, ctx.out1, held.get()...); }, ctx.args.held);
   }
 
-  static std::optional<PreparedStep> make(const torch::jit::Stack& stack,
-                                          c10::ArrayRef<at::Tensor> outs) {
+  static std::optional<PreparedStep> make(const torch::jit::Stack& stack, c10::ArrayRef<at::Tensor> outs) {
     if (outs.size() != 2 || stack.size() != sizeof...(A)) {
       return std::nullopt;
     }
@@ -188,18 +184,17 @@ using Indices = const c10::List<std::optional<at::Tensor>>&;
 }  // namespace airgraph::typed
 
 // AIRGRAPH_OUT(add, "Tensor", T, T, S): serve aten::add.Tensor by at::cpu::add_out(out, T, T, S).
-#define AIRGRAPH_OUT(op, overload, ...)                                                      \
-  KernelRow {                                                                                \
-    "aten::" #op, overload,                                                                  \
-        &typed::Call<static_cast<at::Tensor& (*)(at::Tensor&, __VA_ARGS__)>(                 \
-            &at::cpu::op##_out)>::make                                                       \
+#define AIRGRAPH_OUT(op, overload, ...)                                                                \
+  KernelRow {                                                                                          \
+    "aten::" #op, overload,                                                                            \
+        &typed::Call<static_cast<at::Tensor& (*)(at::Tensor&, __VA_ARGS__)>(&at::cpu::op##_out)>::make \
   }
 
-#define AIRGRAPH_OUT2(op, overload, ...)                                                     \
-  KernelRow {                                                                                \
-    "aten::" #op, overload,                                                                  \
-        &typed::Call<static_cast<std::tuple<at::Tensor&, at::Tensor&> (*)(                   \
-            at::Tensor&, at::Tensor&, __VA_ARGS__)>(&at::cpu::op##_out)>::make               \
+#define AIRGRAPH_OUT2(op, overload, ...)                                                                           \
+  KernelRow {                                                                                                      \
+    "aten::" #op, overload,                                                                                        \
+        &typed::Call<static_cast<std::tuple<at::Tensor&, at::Tensor&> (*)(at::Tensor&, at::Tensor&, __VA_ARGS__)>( \
+            &at::cpu::op##_out)>::make                                                                             \
   }
 
 // The same with a function of ours instead of at::cpu's.

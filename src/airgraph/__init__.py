@@ -6,7 +6,7 @@ from airgraph.capture.warmup import warmup
 from airgraph.insight.report import Report, explain, reset
 from airgraph.options import Options
 from airgraph.passes.pattern_fusion import register_replacement
-from airgraph.runtime.pools import graph_pool_handle
+from airgraph.runtime.registry import graph_pool_handle
 
 __version__ = "0.1.0"
 

@@ -16,6 +16,7 @@ from airgraph.errors import AirgraphError, NotAdmitted, OptionError, PassError, 
 from airgraph.options import Options
 from airgraph.program import lowering
 from airgraph.runtime.registry import runtime_for
+from airgraph.torch_internals import aot, dynamo
 
 __all__ = ["airgraph", "get_backend"]
 
@@ -56,15 +57,16 @@ def airgraph(
 
 def _compile(gm: GraphModule, example_inputs: Sequence[Any], options: Options) -> Callable[..., Any]:
     sources = lowering.input_sources(gm)
+    function = dynamo.traced_function()
     direct: list[GraphedCallable] = []
 
     def compile_inference(lowered: GraphModule, inputs: Sequence[Any]) -> Any:
         hands_through = lowering.hands_through(gm, lowered)
-        program = prepare(lowered, sources, options, inputs)
+        program = prepare(lowered, sources, options, inputs, name=ledger.next_name(function))
         try:
             runtime = runtime_for(program.device.type)
         except UnsupportedGraph as error:
-            return _uncaptured(lowered, program.name, str(error))
+            return _uncaptured(lowered, program.name, f"{error}. `airgraph doctor` says which devices can be used")
         # Arguments and results of the two are the same only where nothing is between them.
         graphed = GraphedCallable(program, runtime, options, gm.forward if hands_through else None)
         if hands_through:
@@ -72,8 +74,8 @@ def _compile(gm: GraphModule, example_inputs: Sequence[Any], options: Options) -
         return graphed
 
     def compile_training(lowered: GraphModule, inputs: Sequence[Any]) -> Any:
-        reason = "gradients are needed, and training graphs are not captured yet"
-        return _uncaptured(lowered, ledger.next_name(), reason, warn=next(_training_warned) == 0)
+        reason = "gradients are needed, and training graphs are not captured yet. Use torch.no_grad() for inference"
+        return _uncaptured(lowered, ledger.next_name(function), reason, warn=next(_training_warned) == 0)
 
     try:
         lowered = lowering.lower(
@@ -113,14 +115,12 @@ def _raising(error: AirgraphError) -> Callable[..., Any]:
 
 
 def _uncaptured(gm: GraphModule, name: str, reason: str, *, warn: bool = True) -> Any:
-    from torch._functorch._aot_autograd.utils import make_boxed_func
-
     ledger.add(GraphRecord(name, "skipped", reason, ""))
     if warn:
-        warnings.warn(f"airgraph: {name} runs uncaptured: {reason}. Use torch.no_grad() for inference.", stacklevel=2)
+        warnings.warn(f"airgraph: {name} runs uncaptured: {reason}.", stacklevel=2)
 
     def run(*args: Any) -> Any:
         ledger.count("eager_calls")
         return gm.forward(*args)
 
-    return make_boxed_func(run)
+    return aot.boxed(run)

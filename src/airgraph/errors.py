@@ -4,7 +4,8 @@ AirgraphError
 ├── OptionError        an option's name or value is wrong            (also a ValueError)
 ├── PassError          a pass of yours failed or left an unsound graph
 ├── UnsupportedGraph   this program cannot be captured: it runs eagerly
-│   └── FailedOperator an operator of it raises
+│   ├── FailedOperator an operator of it raises
+│   └── SpoiledCapture another thread spoiled the capture: the next one may succeed
 ├── CaptureError       a capture was used against its rules
 ├── ReplayError        a replay failed
 │   └── InputMoved     an input is not where it was captured
@@ -35,6 +36,7 @@ __all__ = [
     "Overlapping",
     "PassError",
     "ReplayError",
+    "SpoiledCapture",
     "StreamError",
     "UnsupportedExpression",
     "UnsupportedGraph",
@@ -70,6 +72,10 @@ class UnsupportedGraph(AirgraphError):
         where = f" at {source}" if source else ""
         what = f"{operator}{where}: " if operator else ""
         super().__init__(f"{what}{reason}")
+
+
+class SpoiledCapture(UnsupportedGraph):
+    """What a capture does not allow was done while it was made, perhaps by another thread: the next may succeed."""
 
 
 class FailedOperator(UnsupportedGraph):

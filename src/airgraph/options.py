@@ -1,4 +1,4 @@
-"""What a user can set; the only place that reads dicts and environment variables into options."""
+"""What a user can set; the only place that reads dicts into options."""
 
 from __future__ import annotations
 
@@ -7,23 +7,27 @@ import difflib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from airgraph.errors import OptionError
 
-__all__ = ["Options"]
+__all__ = ["Group", "Options"]
 
 _AVAILABLE = "available"
 _CHOICES = "choices"
 _DOC = "doc"
+_GROUP = "group"
 _REWRITES = "rewrites"
+
+# The sections of docs/options.md, in their order.
+Group = Literal["memory", "outputs", "inputs", "passes", "streams", "debugging"]
 
 
 def _option(
-    default: Any, doc: str, *, available: bool = True, choices: Sequence[Any] = (), rewrites: bool = False
+    default: Any, group: Group, doc: str, *, available: bool = True, choices: Sequence[Any] = (), rewrites: bool = False
 ) -> Any:
     """rewrites: whether the value decides what a graph is, and not only how it is captured and replayed."""
-    metadata = {_DOC: doc, _AVAILABLE: available, _CHOICES: tuple(choices), _REWRITES: rewrites}
+    metadata = {_GROUP: group, _DOC: doc, _AVAILABLE: available, _CHOICES: tuple(choices), _REWRITES: rewrites}
     return field(default=default, metadata=metadata)
 
 
@@ -37,27 +41,31 @@ class Options:
 
     use_graph_pool: object | None = _option(
         None,
+        "memory",
         "a pool from `airgraph.graph_pool_handle()` that all FX graphs compiled with it share, across models; turns "
         "`reuse_graph_pool_in_same_fx` off",
     )
     reuse_graph_pool_in_same_fx: bool = _option(
-        True, "all shapes of one FX graph share one pool; False: each capture has its own"
+        True, "memory", "all shapes of one FX graph share one pool; False: each capture has its own"
     )
     clone_input: bool = _option(
         True,
+        "inputs",
         "user inputs are copied into buffers that the graphs of a pool share; False: they are used where they lie, see "
         "`on_input_move`",
     )
     clone_output: bool | tuple[int, ...] = _option(
-        False, "True: return copies of all outputs; a sequence of output indices: of those"
+        False, "outputs", "True: return copies of all outputs; a sequence of output indices: of those"
     )
     live_outputs: str = _option(
         "preserve",
+        "outputs",
         "what happens to an output that the caller still holds when a replay would overwrite it",
         choices=("preserve", "warn", "error", "overwrite"),
     )
     on_input_move: str = _option(
         "recapture",
+        "inputs",
         "what happens when an input that is used in place has a new address: follow it (on CPU the tape is pointed at "
         "it, on accelerators one capture is kept for each set of addresses), copy it into the tensor that was captured "
         "(only user inputs, with `clone_input=False`; others are followed), or raise InputMoved",
@@ -65,49 +73,57 @@ class Options:
     )
     capture_limit: int = _option(
         64,
+        "memory",
         "captures of one FX graph that are kept; past it, the one used least recently is dropped for each new one, "
         "with one warning that names what keeps changing",
     )
     memory_budget: int | None = _option(
-        None, "bytes a pool may take; a capture that would pass it is not made, and that shape runs eagerly"
+        None, "memory", "bytes a pool may take; a capture that would pass it is not made, and that shape runs eagerly"
     )
     inplace_pass: bool = _option(
-        True, "let operators write into intermediates that nobody needs any more", rewrites=True
+        True, "passes", "let operators write into intermediates that nobody needs any more", rewrites=True
     )
     input_inplace_pass: bool = _option(
-        True, "write mutated inputs in place instead of copying them back", rewrites=True
+        True, "passes", "write mutated inputs in place instead of copying them back", rewrites=True
     )
-    remove_noop_ops: bool = _option(True, "remove operators that change nothing", rewrites=True)
+    remove_noop_ops: bool = _option(True, "passes", "remove operators that change nothing", rewrites=True)
     remove_cat_ops: bool = _option(
-        True, "let what makes the parts of a cat or stack write into slices of it", rewrites=True
+        True, "passes", "let what makes the parts of a cat or stack write into slices of it", rewrites=True
     )
-    pattern_fusion_pass: bool = _option(True, "apply what `airgraph.register_replacement` registered", rewrites=True)
+    pattern_fusion_pass: bool = _option(
+        True, "passes", "apply what `airgraph.register_replacement` registered", rewrites=True
+    )
     post_grad_custom_pre_pass: Callable[..., None] | None = _option(
-        None, "a pass of yours before the built-in ones: `(gm, example_inputs, options) -> None`"
+        None, "passes", "a pass of yours before the built-in ones: `(gm, example_inputs, options) -> None`"
     )
-    post_grad_custom_post_pass: Callable[..., None] | None = _option(None, "the same after the built-in ones")
-    frozen_parameter: bool = _option(False, "skip the address check of parameters")
-    force_eager: bool = _option(False, "run the final FX graph without capture")
-    force_recapture: bool = _option(False, "capture at every call")
+    post_grad_custom_post_pass: Callable[..., None] | None = _option(None, "passes", "the same after the built-in ones")
+    frozen_parameter: bool = _option(False, "inputs", "skip the address check of parameters")
+    force_eager: bool = _option(False, "debugging", "run the final FX graph without capture")
+    force_recapture: bool = _option(False, "debugging", "capture at every call")
     capture_error_mode: str = _option(
         "global",
+        "streams",
         "which calls that a capture on an accelerator does not allow are errors: those of all threads, of the "
         "capturing thread, or none; on CPU nothing is forbidden",
         choices=("global", "thread_local", "relaxed"),
     )
     stream_check: str = _option(
         "fix",
+        "streams",
         "unsynchronised accesses between streams",
         available=False,
         choices=("fix", "warn", "error", "off"),
         rewrites=True,
     )
     verify_every: int = _option(
-        0, "every N replays run eagerly too and compare; ReplayError names the first node that differs; 0: never"
+        0,
+        "debugging",
+        "every N replays run eagerly too and compare; ReplayError names the first node that differs; 0: never",
     )
 
     dump_dir: str | None = _option(
         None,
+        "debugging",
         "a folder for what each FX graph is before, after every pass that changed it, as a program that runs, and as a "
         "tape; without it TORCH_COMPILE_DEBUG=1 dumps into torch's own folder",
     )

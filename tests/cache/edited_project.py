@@ -23,10 +23,16 @@ EDITS: Mapping[str, tuple[str, ...]] = {
     "chosen": ("self.part(x)", "self.other(x)"),
     "closed_over": ("2", "6"),
     "kind": ("'sum'", "'mean'"),
-    "operator": ("x.relu()", "x.sigmoid()"),
+    "operator": ("x.relu() + x * 0.1", "x.abs() + x * 0.3"),
     "nested": ("x + 2", "x + 4"),
     "order": ("['part', 'other']", "['other', 'part']"),
     "argument": ("None", "1"),
+    "of_set": ("'part', 'other'", "'part'", "'other', 'anything'"),
+    "custom": ("x * 1.5", "x - 1.5"),
+    "composite": ("torch.sin(x)", "torch.cos(x)"),
+    "below": ("2", "9"),
+    "metaclass": ("2", "3"),
+    "swapped": ("", "Base.constant = staticmethod(lambda x: x * 17)"),
 }
 
 _PARTS = """
@@ -75,9 +81,47 @@ def scaled_by(factor):
     return scale
 
 
+BELOW = {below}
+
+
+def beneath(x):
+    return {operator} * BELOW
+
+
 @torch.compiler.allow_in_graph
 def opaque(x):
-    return {operator}
+    return beneath(x)
+
+
+@torch.library.custom_op("edited_project::custom", mutates_args=())
+def custom(x: torch.Tensor) -> torch.Tensor:
+    return {custom}
+
+
+@custom.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+_library = torch.library.Library("edited_project_composite", "FRAGMENT")
+_library.define("turn(Tensor x) -> Tensor")
+
+
+@torch.library.impl(_library, "turn", "CompositeImplicitAutograd")
+def turn(x):
+    return {composite}
+
+
+class Counted(type):
+    def count(cls):
+        return {metaclass}
+
+
+class Numbers(metaclass=Counted):
+    pass
+
+
+CHOSEN = {{{of_set}}}
 
 
 class Base(torch.nn.Module):
@@ -105,6 +149,9 @@ class Layer(Base):
 class Argument:
     def apply(self, x):
         return x + 1
+
+
+{swapped}
 """
 
 _MODEL = """
@@ -112,7 +159,10 @@ import os
 
 import torch
 
-from parts import NAMES, SCALE, Argument, Base, Config, Hidden, Layer, Mode, decorate, helper, opaque, scaled_by
+from parts import (
+    CHOSEN, NAMES, SCALE, Argument, Base, Config, Hidden, Layer, Mode, Numbers, custom, decorate, helper, opaque,
+    scaled_by,
+)
 
 
 class OwnLayer(Layer):
@@ -143,6 +193,10 @@ class Model(Base):
             y = -y
         for name in NAMES:
             y = getattr(self, name)(y)
+        for name in CHOSEN:
+            y = y * 1.1 + len(name)
+        y = custom(y / 100) * Numbers.count() + torch.ops.edited_project_composite.turn(y)
+        y = y * 2 if "other" in CHOSEN else y * 5
         if times is not None:
             y = y * 13
         y = argument.apply(y)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 _SERVER = """
 import gc, json, os, runpy, sys, traceback, warnings
 import torch, torch._dynamo, torch._functorch.aot_autograd, airgraph
-from airgraph.runtime.cpu.engine import engine
+from airgraph.runtime.engine.loading import engine
 torch.set_num_threads(1)
 engine()
 # What a first trace imports and builds, which every start would do again.

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import contextvars
+import importlib
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,9 +20,17 @@ from airgraph.cache.checking.held_values import digest_of_value
 from airgraph.errors import CacheError, Unwritable
 
 VALUES = """
+    import argparse
+    import array as array_module
     import collections
     import functools
+    import inspect
+    import operator
     import os
+    import queue
+    import random
+    import string
+    import sys
     import types
 
     import numpy
@@ -57,6 +71,74 @@ VALUES = """
     bound = held.times
     table = collections.OrderedDict(gain=(GAIN,))
     array = numpy.array([GAIN])
+
+    class Table(dict):
+        pass
+
+    class Number(int):
+        pass
+
+    class Outer:
+        class Inner:
+            gain = GAIN
+
+    def with_attribute():
+        pass
+
+    def with_attributes(value):
+        value.gain = GAIN
+        return value
+
+    def helper():
+        return GAIN
+
+    @functools.lru_cache
+    def remembered():
+        return helper()
+
+    remembered()
+    arguments = argparse.Namespace(gain=GAIN)
+    subclass, number = with_attributes(Table()), with_attributes(Number(1))
+    tensor, function = with_attributes(torch.ones(1)), with_attributes(with_attribute)
+    text, raised, buffer = string.Template("a" * GAIN), ValueError(GAIN), bytearray(GAIN)
+    chooses, of_table = operator.itemgetter(GAIN), {"gain": GAIN}.get
+    waiting = queue.Queue()
+    waiting.put(GAIN)
+
+    __gain__ = GAIN
+    exec("def generated(x):\\n    return x * GAIN\\n", globals())
+    exec("class Generated:\\n    def times(self, x):\\n        return x * GAIN\\n", globals())
+
+    class Raised(Exception):
+        pass
+
+    class Buffer(bytearray):
+        pass
+
+    class Row(array_module.array):
+        pass
+
+    class Random(random.Random):
+        pass
+
+    class Array(numpy.ndarray):
+        pass
+
+    class OwnTensor(torch.Tensor):
+        pass
+
+    own_raised, own_buffer, own_row, random_numbers = Raised(GAIN), Buffer(GAIN), Row("i", [GAIN]), Random(GAIN)
+    own_array = numpy.array([GAIN]).view(Array)
+    masked = numpy.ma.masked_array([10, 20, 30, 40], mask=[i != GAIN for i in range(4)])
+    generator = torch.Generator().manual_seed(GAIN)
+    casting = torch.autocast("cpu", enabled=GAIN == 2)
+    constraint = torch.distributions.constraints.greater_than(GAIN)
+    own_tensor = torch.full((1,), GAIN).as_subclass(OwnTensor)
+    find, members = getattr, inspect.getmembers
+    read = operator.attrgetter("GAIN")
+
+    def scaled(x):
+        return x * GAIN
 """
 READERS = {
     "namespace": "x * values.namespace.gain",
@@ -74,6 +156,40 @@ READERS = {
     "partial": "part(x)",
     "table": "x * table['gain'][0]",
     "array": "x * float(array[0])",
+    "of_standard_class": "x * arguments.gain",
+    "attribute_of_a_dict": "x * subclass.gain",
+    "attribute_of_a_number": "x * number.gain",
+    "attribute_of_a_tensor": "x * tensor.gain",
+    "attribute_of_a_function": "x * function.gain",
+    "class_within_a_class": "x * Outer.Inner.gain",
+    "template": "x * len(text.template)",
+    "exception": "x * raised.args[0]",
+    "bytes": "x * len(buffer)",
+    "item_getter": "x * chooses([5, 6, 7, 8])",
+    "method_of_a_dict": "x * of_table('gain')",
+    "remembered_result": "x * remembered()",
+    "queue": "x * waiting.queue[0]",
+    "dunder": "x * values.__gain__",
+    "generated": "generated(x)",
+    "generated_class": "Generated().times(x)",
+    "own_exception": "x * own_raised.args[0]",
+    "own_bytes": "x * len(own_buffer)",
+    "own_row": "x * own_row[0]",
+    "own_random": "x * (random_numbers.getstate()[1][1] / 1e9)",
+    "own_array": "x * float(own_array.sum())",
+    "masked_array": "x * float(masked.sum())",
+    "generator": "x * generator.initial_seed()",
+    "autocast": "x * (2 + casting._enabled)",
+    "object_of_torch": "x * constraint.lower_bound",
+    "imported_within": "imports(x)",
+    "by_attribute_getter": "x * read(values)",
+    "by_another_name": "x * find(values, 'GA' + 'IN')",
+    "by_members": "x * dict(members(values))['GA' + 'IN']",
+    "by_getattribute": "x * values.__getattribute__('GA' + 'IN')",
+    "by_getattr": "x * getattr(values, 'GA' + 'IN')",
+    "by_vars": "x * vars(values)['GAIN']",
+    "by_dict": "x * values.__dict__['GAIN']",
+    "by_globals": "x * globals()['GA' + 'IN']",
 }
 
 
@@ -97,10 +213,16 @@ def allowed_own_default(x, by=values.GAIN):
 def read_own_default(x):
     return allowed_own_default(x) * 2
 """
+    imported = """
+def imports(x):
+    import values as found
+    from values import GAIN as gain
+    return x * found.GAIN * gain
+"""
     names = [*READERS, "own_default"]
     return {
         "start": f"import readers\nfor name in {names!r}:\n    compare(name, cached(vars(readers)['read_' + name]))\n",
-        "readers": f"import torch\nimport values\nfrom values import *\n{readers}{own_default}",
+        "readers": f"import torch\nimport values\nfrom values import *\n{imported}{readers}{own_default}",
         "values": VALUES.replace("GIVEN", given),
     }
 
@@ -255,6 +377,44 @@ def test_files_settings_and_the_process_are_not_taken_for_granted(starts: Starts
         assert first[name].eager != second[name].eager, name
 
 
+REPLACED = {
+    "start": """
+        import replaced
+        compare("replaced", cached(replaced.read_replaced, strict=False))
+        """,
+    "replaced": """
+        import os
+        import sys
+        import types
+        import torch
+
+        GAIN = int(os.environ["GAIN"])
+
+        def below(x):
+            return x * GAIN
+
+        torch.compiler.allow_in_graph(below)
+
+        def read_replaced(x):
+            return below(x) * 2
+
+        class Lazy(types.ModuleType):
+            pass
+
+        lazy = Lazy(__name__)
+        lazy.__file__ = __file__
+        lazy.read_replaced = read_replaced
+        sys.modules[__name__] = lazy
+        """,
+}
+
+
+def test_a_module_that_has_put_another_in_its_place(starts: Starts, tmp_path: Path) -> None:
+    script = write(tmp_path / "project", REPLACED)
+    found = [outcomes_of(starts, script, tmp_path / "cache", GAIN=gain) for gain in ("2", "3")]
+    check_right([each["replaced"] for each in found])
+
+
 PATCHED = {
     "start": """
         import builtins
@@ -402,3 +562,141 @@ def test_attributes_of_a_returned_tensor_are_not_lost(tmp_path: Path) -> None:
 
     with pytest.raises(CacheError, match="sets attributes of a Tensor"):
         cached(noted, tmp_path)(torch.ones(2))
+
+
+def hidden(x: Tensor) -> Tensor:
+    return x * len(eval("'a' * 2"))
+
+
+def dated(x: Tensor) -> Tensor:
+    return x * (time.localtime(0).tm_hour + 2)
+
+
+CLASSES = {type(f"Class{number}", (), {"number": number}) for number in range(9)}
+CONTEXT = contextvars.ContextVar("CONTEXT", default=2)
+
+
+def in_the_order_of_addresses(x: Tensor) -> Tensor:
+    return x * next(iter(CLASSES)).number
+
+
+def of_context(x: Tensor) -> Tensor:
+    return x * CONTEXT.get()
+
+
+SPARSE = torch.ones(2).to_sparse()
+NUMBER = 2
+PRIVATE: dict[str, Any] = {"__name__": "of_nobody", "GAIN": 2}
+exec("def of_nobody(x):\n    return x * GAIN\n", PRIVATE)
+
+
+def of_sparse(x: Tensor) -> Tensor:
+    return x * len(SPARSE.shape)
+
+
+def by_globals_of_a_function(x: Tensor) -> Tensor:
+    return x * hidden.__globals__["NUMBER"]
+
+
+def by_frame(x: Tensor) -> Tensor:
+    return x * sys._getframe().f_globals["NUMBER"]
+
+
+def by_import(x: Tensor) -> Tensor:
+    return x * importlib.import_module(__name__).NUMBER
+
+
+@pytest.mark.parametrize(
+    ("below", "reason"),
+    [
+        (of_sparse, "Tensor, and what it holds cannot be compared"),
+        (PRIVATE["of_nobody"], "its module of_nobody is not found again"),
+        (by_globals_of_a_function, "uses __globals__"),
+        (by_frame, "uses _getframe"),
+        (by_import, "uses import_module"),
+        (hidden, "uses eval"),
+        (dated, "calls localtime"),
+        (in_the_order_of_addresses, "the order of CLASSES"),
+        (of_context, "ContextVar, and what it holds cannot be compared"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(below: Callable[[Tensor], Tensor], reason: str, tmp_path: Path) -> None:
+    allowed = torch.compiler.allow_in_graph(below)
+
+    def call_below(x: Tensor) -> Tensor:
+        return allowed(x) * 2
+
+    with pytest.raises(CacheError, match=reason):
+        cached(call_below, tmp_path)(torch.ones(2))
+    assert not list(tmp_path.rglob("*.airgraph"))
+
+
+NAMED_AS_PYTHONS = {
+    "start": """
+        import sys, importlib.util
+
+        def load(name):
+            file = __file__.replace("start.py", f"{name}.py")
+            spec = importlib.util.spec_from_file_location(name, file)
+            module = sys.modules[name] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            return module
+
+        profile = load("profile")
+        helpers = load("lib2to3")
+
+        def by_method(x, part=profile.Part()):
+            return part.times(x) * 2
+
+        @torch.compiler.allow_in_graph
+        def allowed(x):
+            return helpers.times(x)
+
+        def by_function(x):
+            return allowed(x) * 2
+
+        compare("method", cached(by_method))
+        compare("function", cached(by_function))
+        """,
+}
+
+
+def test_modules_that_are_named_as_pythons_own(starts: Starts, tmp_path: Path) -> None:
+    found = []
+    for number in ("2", "2", "3"):
+        files = {
+            **NAMED_AS_PYTHONS,
+            "profile": f"class Part:\n    def times(self, x):\n        return x * {number}\n",
+            "lib2to3": f"def times(x):\n    return x * {number}\n",
+        }
+        found.append(outcomes_of(starts, write(tmp_path / "project", files), tmp_path / "cache"))
+    for name in found[0]:
+        check_right([found[index][name] for index in (0, 2, 1)])
+        assert [each[name].traced for each in found] == [1, 0, 1], name
+
+
+REGISTERED = """
+    import abc, os
+
+    class Base(abc.ABC):
+        pass
+
+    class Part:
+        pass
+
+    if os.environ["REGISTERS"]:
+        Base.register(Part)
+    part = Part()
+
+    def function(x):
+        return x * 2 if isinstance(part, Base) else x * 3
+
+    compare("function", cached(function))
+"""
+
+
+def test_classes_that_are_registered_with_another(starts: Starts, tmp_path: Path) -> None:
+    script = write(tmp_path / "project", {"start": REGISTERED})
+    found = [outcomes_of(starts, script, tmp_path / "cache", REGISTERS=each)["function"] for each in ("", "1", "")]
+    check_right(found)
+    assert found[0].eager != found[1].eager

@@ -17,9 +17,11 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 import airgraph
+from airgraph.cache.format.fingerprint import Fingerprint
 from airgraph.cache.store import fingerprint as module
 from airgraph.cache.store.fingerprint import fingerprint
 from airgraph.cache.store.patches import patches_of_torch
+from airgraph.errors import CacheError
 from airgraph.options import Options
 from airgraph.passes import fingerprint as passes_module
 
@@ -36,7 +38,7 @@ def triple(x: Tensor) -> Tensor:
 
 def of(options: Options | None = None, **given: Any) -> str:
     function = given.pop("function", double)
-    return fingerprint(function, options or Options(), **{"dynamic": True, "decompositions": None, **given})
+    return fingerprint(function, options or Options(), **{"dynamic": True, "decompositions": None, **given}).digest
 
 
 def _a_pass(gm: GraphModule, example_inputs: Any, options: Any) -> None:
@@ -91,6 +93,35 @@ def test_the_sources_of_the_passes_are_part_of_it(tmp_path: Path, monkeypatch: p
     assert of() == before
 
 
+def test_its_parts_say_what_differs() -> None:
+    def made(**given: Any) -> Fingerprint:
+        options = given.pop("options", Options())
+        return fingerprint(given.pop("function", double), options, **{"dynamic": True, "decompositions": None, **given})
+
+    now = made().parts
+    assert now["torch"] == torch.__version__ and now["option inplace_pass"] == "True"
+    assert made().difference(now) is None
+    assert made(dynamic=False).difference(now) == "dynamic False, now True"
+    assert made(function=triple).difference(now) == "the function's sources differ"
+    assert made(options=Options(inplace_pass=False)).difference(now) == "option inplace_pass False, now True"
+    several = made(dynamic=None, decompositions={torch.ops.aten.silu.default: double}).difference(now)
+    assert several == "dynamic None, now True, decompositions differ"
+    assert Fingerprint({**now, "torch_npu": "2"}).difference(now) == "torch_npu 2, now nothing"
+    with pytest.raises(CacheError, match="parts with a name and a text each"):
+        Fingerprint.from_data({"torch": 2})
+
+
+def test_a_start_says_which_part_differs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    x = torch.ones(2)
+    cached(double, tmp_path)(x)
+    caplog.set_level("INFO", logger="airgraph.cache")
+    cached(double, tmp_path)(x)
+    assert "made under" not in caplog.text
+    cached(double, tmp_path, options={"inplace_pass": False})(x)
+    (line,) = [each for each in caplog.messages if "made under" in each]
+    assert line.endswith("is not for this start: made under option inplace_pass True, now False")
+
+
 PROGRAM = """
 import json, sys
 import torch, airgraph
@@ -138,6 +169,36 @@ def test_a_method_of_torch_that_is_replaced_at_a_later_start(
     torch._dynamo.reset()
     torch.testing.assert_close(cached(by_methods, tmp_path)(x), plain)
     assert len(list(tmp_path.rglob("*.airgraph"))) == 2
+
+
+def by_functions(x: Tensor) -> Tensor:
+    return torch.nn.functional.layer_norm(x, (2,)) + torch.square(x)
+
+
+def test_a_function_of_torch_that_is_replaced_at_a_later_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is called by PyTorch's own code only."""
+    x, kept = torch.tensor([1.0, 2.0]), torch.layer_norm
+    plain = cached(by_functions, tmp_path)(x)
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "layer_norm", lambda *given: kept(*given) * 5)
+        torch._dynamo.reset()
+        torch.testing.assert_close(cached(by_functions, tmp_path)(x), by_functions(x))
+        assert not torch.equal(plain, by_functions(x))
+    torch._dynamo.reset()
+    torch.testing.assert_close(cached(by_functions, tmp_path)(x), plain)
+    assert len(list(tmp_path.rglob("*.airgraph"))) == 2
+
+
+def test_a_composite_operator_that_is_replaced_at_a_later_start(tmp_path: Path) -> None:
+    x = torch.tensor([1.0, 2.0])
+    plain = cached(by_functions, tmp_path)(x)
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl("square", lambda x: x * 55, "CompositeImplicitAutograd", allow_override=True)
+        torch._dynamo.reset()
+        torch.testing.assert_close(cached(by_functions, tmp_path)(x), by_functions(x))
+        assert not torch.equal(plain, by_functions(x))
+    torch._dynamo.reset()
+    torch.testing.assert_close(cached(by_functions, tmp_path)(x), plain)
 
 
 def test_a_changed_pass_is_not_served_an_older_graph(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from transformers import (
     DynamicCache,
     Gemma2Config,
     Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
     OPTConfig,
     OPTForCausalLM,
     PreTrainedModel,
@@ -54,6 +57,22 @@ def gemma2() -> Decoding:
     return Decoding(Gemma2ForCausalLM(config))
 
 
+def gemma3() -> Decoding:
+    config = Gemma3TextConfig(
+        vocab_size=128,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        sliding_window=32,
+        layer_types=["sliding_attention", "full_attention"],
+        initializer_range=0.2,
+    )
+    return Decoding(Gemma3ForCausalLM(config))
+
+
 def opt() -> Decoding:
     config = OPTConfig(
         vocab_size=128,
@@ -74,9 +93,14 @@ def assert_same(got: Cache, expected: Cache) -> None:
         torch.testing.assert_close((ours.keys, ours.values), (theirs.keys, theirs.values))
 
 
-@pytest.mark.parametrize("kind", [StaticCache, DynamicCache])
-def test_a_decode_step_of_gemma2_is_one_graph_at_every_start(tmp_path: Path, kind: type[Cache]) -> None:
-    decoding = gemma2()
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [(gemma2, StaticCache), (gemma2, DynamicCache), (gemma3, StaticCache), (gemma3, DynamicCache), (opt, DynamicCache)],
+)
+def test_a_decode_step_is_one_graph_at_every_start(
+    tmp_path: Path, make: Callable[[], Decoding], kind: type[Cache]
+) -> None:
+    decoding = make()
     expected, kept = decoding.filled(kind), decoding.filled(kind)
     for tokens in (TOKENS[:3], TOKENS[3:]):
         call = cached(decoding.step, tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,37 +11,66 @@ import pytest
 from edited_project import EDITS, render
 from starts import Starts
 
+# In one of them sets of texts have another order.
+SEEDS = ("1", "2")
+
 
 @pytest.fixture(scope="module")
-def starts() -> Iterator[Starts]:
-    with Starts(PYTHONHASHSEED="1") as made:
-        yield made
+def starts() -> Iterator[dict[str, Starts]]:
+    with Starts(PYTHONHASHSEED=SEEDS[0]) as one, Starts(PYTHONHASHSEED=SEEDS[1]) as other:
+        yield {SEEDS[0]: one, SEEDS[1]: other}
 
 
-def check(starts: Starts, script: Path, **environment: str) -> int:
-    """How many graphs the start used, after a look at its result."""
-    got, expected, files = starts.run(script, **environment)
+def check(starts: Starts, script: Path, **environment: str) -> float:
+    """The result, which is right."""
+    got, expected, _ = starts.run(script, **environment)
     assert got == pytest.approx(expected, rel=1e-5)
-    return int(files)
+    return float(expected)
+
+
+def files(cache: Path) -> dict[Path, int]:
+    """When each was written."""
+    return {path: path.stat().st_mtime_ns for path in cache.rglob("*.airgraph")}
 
 
 @pytest.mark.parametrize("edited", EDITS)
-def test_an_edit_is_seen(edited: str, starts: Starts, tmp_path: Path) -> None:
-    for version in (*range(len(EDITS[edited])), 0):
-        check(starts, render({edited: version}, tmp_path / "project", tmp_path / "cache"))
+def test_an_edit_is_seen(edited: str, starts: dict[str, Starts], tmp_path: Path) -> None:
+    results = [
+        check(starts[SEEDS[0]], render({edited: version}, tmp_path / "project", tmp_path / "cache"))
+        for version in range(len(EDITS[edited]))
+    ]
+    # Each edit changes what eager gives.
+    assert all(a != pytest.approx(b, rel=1e-4) for a, b in itertools.combinations(results, 2))
+    before = files(tmp_path / "cache")
+    script = render({edited: 0}, tmp_path / "project", tmp_path / "cache")
+    check(starts[SEEDS[0]], script)
+    known = files(tmp_path / "cache")
+    check(starts[SEEDS[0]], script)
+    # Of a start that was seen before, the file is used.
+    assert files(tmp_path / "cache") == known
+    assert len(known) >= len(before)
 
 
-def test_random_edits(starts: Starts, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_random_edits(starts: dict[str, Starts], tmp_path: Path, request: pytest.FixtureRequest) -> None:
     count = request.config.getoption("--edits")
     chance = random.Random(count)
     state: dict[str, int] = {}
+    cache = tmp_path / "cache"
+    again = 0
     for number in range(count):
-        # Two checkouts of the project share the cache.
         name = chance.choice(list(EDITS))
         state[name] = chance.randrange(len(EDITS[name]))
         negates = {"PROJECT_NEGATES": "1"} if chance.random() < 0.3 else {"PROJECT_NEGATES": ""}
-        script = render(state, tmp_path / f"checkout_{chance.randrange(2)}", tmp_path / "cache")
+        seed = chance.choice(SEEDS)
+        # Two checkouts of the project share the cache.
+        script = render(state, tmp_path / f"checkout_{chance.randrange(2)}", cache)
         try:
-            check(starts, script, **negates)
+            check(starts[seed], script, **negates)
+            if chance.random() < 0.1:
+                # Nothing was edited: the file of before is used.
+                known, again = files(cache), again + 1
+                check(starts[seed], script, **negates)
+                assert files(cache) == known, "it was traced again"
         except AssertionError as error:
-            raise AssertionError(f"start {number}, {state}, {negates}: {error}") from error
+            raise AssertionError(f"start {number}, {state}, {negates}, seed {seed}: {error}") from error
+    assert count < 100 or again

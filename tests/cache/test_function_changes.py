@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from pathlib import Path
 
+import pytest
 import torch
 from cached_functions import cached
 from torch import Tensor, nn
@@ -63,3 +65,17 @@ def test_the_body_of_the_method_itself_is_replaced(tmp_path: Path) -> None:
     Model.forward.__code__ = other.__code__
     torch.testing.assert_close(call(x), model(x))
     assert call(x)[0] == 102
+
+
+def _by_what_is_loaded(x: Tensor) -> Tensor:
+    return x * 2 if "marker_of_this_test" in sys.modules else x * 3
+
+
+def test_what_inlined_code_asks_of_sys_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    call = cached(_by_what_is_loaded, tmp_path)
+    x = torch.ones(3)
+    assert torch.equal(call(x), x * 3)
+    monkeypatch.setitem(sys.modules, "marker_of_this_test", sys)
+    assert torch.equal(call(x), x * 2)
+    monkeypatch.delitem(sys.modules, "marker_of_this_test")
+    assert torch.equal(call(x), x * 3)

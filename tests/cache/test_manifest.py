@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 import airgraph
-from airgraph.cache.format.manifest import FORMAT, Manifest
+from airgraph.cache.format.manifest import Manifest
+from airgraph.cache.format.signed import FORMAT
 from airgraph.cache.store.folder import read_manifest
 from airgraph.errors import CacheError
 
@@ -101,14 +102,14 @@ def test_a_damaged_file_is_made_anew_with_a_warning(file: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda data: data.pop("inputs"), "a part is missing or malformed: KeyError: 'inputs'"),
+        (lambda data: data.pop("inputs"), "a part is missing or malformed: inputs is no list"),
         (lambda data: data.update(inputs=3), "a part is missing or malformed"),
         (lambda data: data["inputs"].pop(), "inputs for a graph of"),
         (lambda data: data["inputs"][0].update(role="unheard"), "a part is missing or malformed: ValueError"),
         (lambda data: data["inputs"][0].update(path="L['x'].__globals__"), "is not a path"),
         (lambda data: data["inputs"][0].update(path="L['other']"), "the function has no parameter 'other'"),
-        (lambda data: data["conditions"].append(["runs", "L['x']", 1]), "unknown kind of condition: 'runs'"),
-        (lambda data: data["conditions"].append(["equals"]), "a part is missing or malformed"),
+        (lambda data: data["guards"].append(["runs", "L['x']", 1]), "unknown kind of guard: 'runs'"),
+        (lambda data: data["guards"].append(["equals"]), "a part is missing or malformed"),
         (lambda data: data["graph"].pop("nodes"), "the graph is malformed"),
         (
             lambda data: data.update(structure={"record": ["subprocess.Popen", []]}),
@@ -121,7 +122,14 @@ def test_a_damaged_file_is_made_anew_with_a_warning(file: Path, tmp_path: Path) 
         (lambda data: named(data, "x").update(role="scalar"), "x is said to be scalar"),
         (lambda data: data.update(structure={"argument": "L['x'].missing"}), "the result cannot be put together"),
         (lambda data: data.update(structure={"number": "s0 // 0"}), "no argument has the size|cannot be put together"),
-        (lambda data: data["writes"].append(["L['x']", "data", {"output": 0}]), "which is a property"),
+        (lambda data: data["writes"].append(["L['x']", "data", {"output": 0}]), "its class is not guarded"),
+        (
+            lambda data: (
+                data["writes"].append(["L['x']", "data", {"output": 0}]),
+                data["guards"].append(["type", "L['x']", "torch.Tensor"]),
+            ),
+            "which is a property",
+        ),
         (lambda data: data["writes"].append(["L['x']", "__class__", {"output": 0}]), "no call writes"),
         (lambda data: data["writes"].append(["G['x']", "value", {"output": 0}]), "no call writes"),
         (
@@ -131,7 +139,7 @@ def test_a_damaged_file_is_made_anew_with_a_warning(file: Path, tmp_path: Path) 
         (lambda data: data["graph"]["nodes"][-1].update(args=[]), "fails on these inputs|writes|malformed"),
         (lambda data: data["inputs"][-1].update(shape=[None]), "a size is a number or an expression, got None"),
         (lambda data: data["inputs"][0].update(symbol=1.5, dtype=None), "a part is missing|no such value"),
-        (lambda data: data["conditions"].append(["has", "L['x']", 3]), "unexpected 3"),
+        (lambda data: data["guards"].append(["has", "L['x']", 3]), "unexpected 3"),
         (lambda data: data.update(structure={"output": 7}), "the graph has no output 7"),
         (lambda data: data.update(structure={"argument": "G['x']"}), "which is no argument"),
         (lambda data: data.update(state={"grad": True}), "a part is missing or malformed"),
@@ -154,7 +162,7 @@ def test_a_file_that_airgraph_did_not_write_is_refused(
 def test_conditions_that_do_not_hold_make_a_graph_of_its_own(file: Path, tmp_path: Path) -> None:
     def never(data: dict[str, Any]) -> None:
         (symbol,) = {each["shape"][0] for each in data["inputs"] if each["name"] == "x"}
-        data["shape_conditions"].append(f"{symbol} > 1000")
+        data["shape_guards"].append(f"{symbol} > 1000")
 
     rewrite(file, never)
     x, cache = torch.randn(4, 3), torch.zeros(3)
@@ -169,9 +177,9 @@ def test_conditions_that_do_not_hold_make_a_graph_of_its_own(file: Path, tmp_pat
     [
         lambda data: data["sources"].append(["no.module", "", "/dev/zero", ""]),
         lambda data: data["sources"].append(["no.module", "", "nul\0", ""]),
-        lambda data: data["shape_conditions"].append("((7**16)**16)**16 > 1"),
-        lambda data: data["shape_conditions"].append("unknown > 1"),
-        lambda data: data.update(fingerprint="another"),
+        lambda data: data["shape_guards"].append("((7**16)**16)**16 > 1"),
+        lambda data: data["shape_guards"].append("unknown > 1"),
+        lambda data: data["fingerprint"].update(torch="another"),
     ],
 )
 def test_a_file_that_does_not_fit_is_passed_over(

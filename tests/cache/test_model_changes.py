@@ -412,3 +412,31 @@ def test_a_property_of_a_metaclass(tmp_path: Path) -> None:
     torch.testing.assert_close(call(x), scale(x))
     Meta.width = property(lambda cls: 3)  # type: ignore[assignment,method-assign]
     torch.testing.assert_close(call(x), scale(x))
+
+
+def test_attributes_that_are_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.factor, self.inner = 2.0, nn.Linear(3, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(x) * self.factor * FACTOR.factor
+
+    model, x = Scaled(), torch.ones(3)
+    call = cached(model.forward, tmp_path)
+    equal_to_eager(call, (x,))
+    model.__dict__ = {**model.__dict__, "factor": 3.0}
+    equal_to_eager(call, (x,))
+    FACTOR.__dict__ = {"factor": 5.0}
+    equal_to_eager(call, (x,))
+    FACTOR.__dict__ = {"factor": 1.0}
+    equal_to_eager(call, (x,), (x,))
+
+
+class Factor:
+    def __init__(self) -> None:
+        self.factor = 1.0
+
+
+FACTOR = Factor()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import os
+import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -93,6 +95,28 @@ def test_containers_of_one_length(given: tuple[Any, ...], tmp_path: Path) -> Non
     call = cached(named, tmp_path)
     for held in (*given, *reversed(given)):
         torch.testing.assert_close(call(torch.ones(2), held), named(torch.ones(2), held), msg=repr(held))
+
+
+HELD: Any = None
+
+
+@pytest.mark.parametrize("place", ["module", "nested", "global"])
+def test_containers_of_one_length_that_are_held(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Holder(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            held = self.held if place == "module" else self.nested["in"][0] if place == "nested" else HELD
+            for number, kind in enumerate((list, tuple, collections.deque, str, dict)):
+                if isinstance(held, kind):
+                    x = x * (number + 2)
+            return x + 100 if type(held) is Pair else x
+
+    holder = Holder()
+    call = cached(holder.forward, tmp_path)
+    kinds = ([1, 2], (1, 2), Pair(1, 2), collections.deque([1, 2]), "ab", {1: 1, 2: 2})
+    for held in (*kinds, *reversed(kinds)):
+        holder.held, holder.nested = held, {"in": [held]}
+        monkeypatch.setattr(sys.modules[__name__], "HELD", held)
+        torch.testing.assert_close(call(torch.ones(2)), holder(torch.ones(2)), msg=repr(held))
 
 
 @pytest.mark.parametrize("dynamic", [True, False, None])
@@ -208,8 +232,6 @@ def test_classes_of_one_name(classes: tuple[type, type], tmp_path: Path) -> None
 
 
 def test_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-
     def by_environment(x: Tensor) -> Tensor:
         times = int(os.environ.get("AIRGRAPH_TEST_TIMES", "2"))
         return x * times + (1 if "AIRGRAPH_TEST_ADDS" in os.environ else 0) + len(os.getenv("AIRGRAPH_TEST_TEXT", ""))
@@ -222,6 +244,24 @@ def test_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         torch.testing.assert_close(call(x), by_environment(x))
     monkeypatch.undo()
     torch.testing.assert_close(call(x), by_environment(x))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * (3 if "AIRGRAPH_TEST_A" in os.environ.keys() else 2),  # noqa: SIM118
+        lambda x: x * int(os.environ.setdefault("AIRGRAPH_TEST_A", "4")),
+        lambda x: x * int(os.environ[f"AIRGRAPH_TEST_{'A' if x.dim() else 'B'}"]),
+    ],
+)
+def test_variables_of_the_environment(function: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    call = cached(function, tmp_path)
+    for value in ("3", "5", "", "3"):
+        if value:
+            monkeypatch.setenv("AIRGRAPH_TEST_A", value)
+        elif "A" in function.__code__.co_names:
+            monkeypatch.delenv("AIRGRAPH_TEST_A")
+        torch.testing.assert_close(call(torch.ones(2)), function(torch.ones(2)))
 
 
 class Named(NamedTuple):
@@ -292,3 +332,18 @@ def test_an_attribute_that_is_only_called_as_the_environment_is(tmp_path: Path) 
     for times in (2, 5, 2):
         holder.environ._data["times"] = times
         torch.testing.assert_close(call(torch.ones(3), holder), torch.full((3,), float(times)))
+
+
+def test_keys_that_are_equal_and_not_the_same(tmp_path: Path) -> None:
+    table: dict[Any, int] = {1: 2}
+
+    def by_key(x: Tensor) -> Tensor:
+        for key in table:
+            x = x * (5 if key is True else 7)
+        return x
+
+    call, x = cached(by_key, tmp_path, strict=False), torch.ones(2)
+    for key in (1, True, 1, 1.0, True):
+        table.clear()
+        table[key] = 2
+        torch.testing.assert_close(call(x), by_key(x))

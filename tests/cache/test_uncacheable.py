@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 import threading
 import warnings
 from collections import OrderedDict
@@ -42,6 +44,13 @@ def test_a_function_has_so_many_graphs(tmp_path: Path) -> None:
         (lambda x: Opaque(x + 1), "the result holds an object of type .*Opaque"),
         (lambda x: 3, "computes nothing with tensors"),
         (eval("lambda x: x + 1"), "the code of <lambda> is in no file"),
+        (lambda x: x * len(os.environ), "it looks at the environment as a whole"),
+        (lambda x: x * len(dict(os.environ)), "it looks at the environment as a whole"),
+        (lambda x: x * len({**os.environ}), "it looks at the environment as a whole"),
+        (lambda x: x * len(os.environ.copy()), "it looks at the environment as a whole"),
+        (lambda x: x * len([v for v in os.environ.values() if v]), "it looks at the environment as a whole"),
+        (lambda x: x * len([k for k in os.environ if k]), "it looks at the environment as a whole"),
+        (lambda x: x * (2 if os.environ == {} else 3), "it looks at the environment as a whole"),
     ],
 )
 def test_what_cannot_be_cached_says_why_and_is_compiled(
@@ -61,6 +70,45 @@ def test_what_cannot_be_cached_says_why_and_is_compiled(
         warnings.simplefilter("error")
         call(x)
     assert not list(tmp_path.rglob("*.airgraph"))
+
+
+class Plain:
+    pass
+
+
+PLAIN = Plain()
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x: x * (id(PLAIN) % 7 + 1), r"takes id\(\) of an object"),
+        (lambda x: x * (id(Plain) % 7 + 1), r"takes id\(\) of an object"),
+        (lambda x: x * (hash(Plain) % 7 + 1), r"takes hash\(\) of an object"),
+        (lambda x: x * (hash(PLAIN) % 7 + 1), r"takes hash\(\) of an object"),
+        (lambda x: x * (hash(len) % 7 + 1), r"takes hash\(\) of an object"),
+        (lambda x: x * (len(str(PLAIN)) + 1), r"takes str\(\) of an object"),
+        (lambda x: x * (len(object.__repr__(PLAIN)) + 1), "text of an object's address"),
+        (lambda x: x * (sys.getrecursionlimit() % 7 + 1), "asks getrecursionlimit of its process"),
+    ],
+)
+def test_addresses_and_the_process_are_no_constants(
+    function: Callable[[Tensor], Tensor], reason: str, tmp_path: Path
+) -> None:
+    with pytest.raises(CacheError, match=reason):
+        cached(function, tmp_path)(torch.ones(2))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * (hash(3) + hash("text") % 3),
+        lambda x: x * len(str(3) + repr((1, "text")) + str([2.5]) + f"{1.5}"),
+        lambda x: x * (hash((1, 2.5)) % 5),
+    ],
+)
+def test_hashes_and_texts_of_constants_are_taken(function: Callable[[Tensor], Tensor], tmp_path: Path) -> None:
+    torch.testing.assert_close(cached(function, tmp_path)(torch.ones(2)), function(torch.ones(2)))
 
 
 class Opaque:

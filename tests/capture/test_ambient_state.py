@@ -12,6 +12,9 @@ import torch
 from doors import both_doors, through
 from reports import counters
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.functional_tensor import FunctionalTensorMode
+from torch.overrides import TorchFunctionMode
 
 import airgraph
 from airgraph.cpu import CPUGraph, graph
@@ -542,3 +545,64 @@ def test_integers_by_hand_under_another_default_dtype() -> None:
     torch.set_default_dtype(torch.float32)
     roots.replay()
     assert torch.equal(y, torch.sqrt(numbers)) and torch.equal(z, weight * 2)
+
+
+def squares(x: Tensor) -> Tensor:
+    return (x @ x).relu()
+
+
+@pytest.mark.parametrize("door", ["compiled", "cached"])
+@pytest.mark.parametrize("mode", [FunctionalTensorMode, lambda: FakeTensorMode(allow_non_fake_inputs=True)])
+@pytest.mark.filterwarnings("ignore:airgraph. a call of .* is not cached")
+def test_a_first_call_under_a_dispatch_mode_spoils_no_later_one(
+    mode: Callable[[], Context[Any]], door: str, tmp_path: Path
+) -> None:
+    call = through(door, squares, tmp_path, dynamic=True)
+    with torch.no_grad():
+        for size in (3, 4):
+            call(torch.randn(size, size))
+        x = torch.randn(5, 5)
+        with mode(), contextlib.suppress(RuntimeError):
+            call(x)
+        before = counters()["eager_calls"]
+        for _ in range(3):
+            torch.testing.assert_close(call(x), squares(x))
+        assert counters()["eager_calls"] == before
+
+
+class Counting(TorchFunctionMode):
+    """Would see what a capture calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(torch.overrides.resolve_name(function) or "")
+        return function(*args, **(kwargs or {}))
+
+
+def test_a_function_mode_sees_nothing_of_a_capture() -> None:
+    call = torch.compile(squares, backend="airgraph", dynamic=True)
+    with torch.no_grad():
+        for size in (3, 4):
+            call(torch.randn(size, size))
+        with Counting() as mode:
+            call(torch.ones(6, 6))
+            first = len(mode.seen)
+            call(torch.ones(6, 6))
+        assert len(mode.seen) - first == first
+
+
+def test_casts_that_autocast_keeps_stay_out_of_graphs_by_hand_and_theirs_within() -> None:
+    weight, x, captured = nn.Linear(8, 8), torch.randn(2, 8), CPUGraph()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        expected = weight(x)
+        with torch.no_grad(), graph(captured):
+            made = weight(x)
+        torch.testing.assert_close(weight(x), expected)
+        with torch.no_grad():
+            weight.weight.mul_(3)
+    captured.replay()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(made, weight(x).detach())

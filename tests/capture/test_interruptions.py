@@ -187,7 +187,7 @@ def test_thousands_of_signals_leave_calls_right(target: str, raised: str) -> Non
 
 
 def test_signals_while_the_python_engine_replays() -> None:
-    """No turn is lost. Of its other blocks the halves may be: they are torch's context managers, in Python."""
+    """No replay lock stays held. Of its other blocks the halves may be: they are torch's, in Python."""
     settings = "TARGET, WANTED, SECONDS, LONGEST = by_hand, 1000, 5, 2e-3"
     assert int(_stormed("Alarm", settings, AIRGRAPH_ENGINE="python")) > 100
 
@@ -529,6 +529,35 @@ def test_a_graph_by_hand_that_is_reset_beside_its_replays() -> None:
         if failures:
             raise failures[0]
         assert seen[0] > 5
+        """,
+    )
+
+
+def test_graphs_dropped_in_each_order() -> None:
+    """Two graphs, their results and their pool, in all 120 orders: what is left stays as it is."""
+    output_of(
+        _CALLS,
+        """
+        import itertools
+        def made():
+            pool = airgraph.graph_pool_handle()
+            held = {"pool": pool}
+            for i in range(2):
+                x, g = torch.full((50 * (i + 1),), float(i)), CPUGraph()
+                with graph(g, pool=pool):
+                    y = ((x * 2).sin() * 0 + x * 2 + 1).relu()
+                g.replay()
+                held[f"graph {i}"], held[f"result {i}"] = g, y
+            return held
+        for order in itertools.permutations(made()):
+            held = made()
+            for name in order[:-1]:
+                del held[name]
+                for i in range(2):
+                    if f"graph {i}" in held:
+                        held[f"graph {i}"].replay()
+                    if f"result {i}" in held:
+                        assert (held[f"result {i}"] == i * 2 + 1).all(), (order, name, i)
         """,
     )
 

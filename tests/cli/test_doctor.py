@@ -11,8 +11,8 @@ from command import airgraph
 import airgraph as package
 from airgraph.cli import doctor
 from airgraph.cli.doctor import Check, Verdict
-from airgraph.runtime.cpu import engine
-from airgraph.runtime.cpu.engine import EngineStatus
+from airgraph.runtime.engine import loading
+from airgraph.runtime.engine.loading import EngineStatus
 
 
 def _checks() -> dict[str, Check]:
@@ -33,11 +33,18 @@ def test_a_missing_engine_is_a_warning_and_leaves_the_exit_code_zero() -> None:
     assert "Unset AIRGRAPH_ENGINE" in result.stdout
 
 
+def test_an_unknown_engine_is_a_problem_with_its_remedy() -> None:
+    result = airgraph("doctor", AIRGRAPH_ENGINE="fast")
+    assert result.returncode == 1
+    assert "AIRGRAPH_ENGINE: expected 'native' or 'python', got 'fast'. unset AIRGRAPH_ENGINE" in result.stderr
+    assert "demo weights" in result.stdout
+
+
 def test_a_missing_compiler_matters_only_without_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_find_compiler", lambda: None)
-    monkeypatch.setattr(engine, "engine_status", lambda: EngineStatus(True, "/e.so", "AVX2", 3))
+    monkeypatch.setattr(loading, "engine_status", lambda: EngineStatus(True, "/e.so", "AVX2", 3))
     assert _checks()["C++ compiler"].verdict is Verdict.ABSENT
-    monkeypatch.setattr(engine, "engine_status", lambda: EngineStatus(False, None, "AVX2", 0, "not built"))
+    monkeypatch.setattr(loading, "engine_status", lambda: EngineStatus(False, None, "AVX2", 0, "not built"))
     checks = _checks()
     assert checks["C++ compiler"].verdict is Verdict.WARNING
     assert "g++" in checks["C++ compiler"].remedy

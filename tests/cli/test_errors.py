@@ -11,7 +11,7 @@ import torch
 from command import airgraph, error_line
 
 from airgraph.cli import main as entry
-from airgraph.cli import models
+from airgraph.cli.demo import models
 from airgraph.cli.failure import CommandError
 from airgraph.errors import CaptureError
 
@@ -65,7 +65,7 @@ def test_interrupt_exits_130_with_one_line() -> None:
         "import os, signal\n"
         # A process that was started in the background ignores it.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from airgraph.cli import generate, main\n"
+        "from airgraph.cli import main\nfrom airgraph.cli.demo import generate\n"
         "generate.models.check_available = lambda name: os.kill(os.getpid(), signal.SIGINT)\n"
         "main.main(['generate', 'hello'])\n"
     )

@@ -30,7 +30,7 @@ def _model(name: str) -> torch.nn.Module:
 
 @torch.no_grad()
 def _decode(name: str, device: str, *, captured: bool) -> list[int]:
-    from airgraph.cli.decode import make_cache, make_step
+    from airgraph.cli.demo.decode import make_cache, make_step
 
     model = _model(name).to(device)
     step = make_step(model)

@@ -292,3 +292,29 @@ def test_strided_arguments_are_replayed_and_not_run_eagerly(device: str) -> None
         for _ in range(2):
             torch.testing.assert_close(call(x), (x * 2).relu() + x.sum(0))
     assert counters()["eager_calls"] == 0 and counters()["captures"] == 5
+
+
+def write_before(x: Tensor) -> Tensor:
+    x.as_strided((2,), (1,), 0).add_(1)
+    return x * 2
+
+
+def write_between(x: Tensor) -> Tensor:
+    x.as_strided((x.shape[0],), (1,)).mul_(3)
+    return x + 1
+
+
+@both_doors
+@pytest.mark.parametrize("program", [write_before, write_between])
+@pytest.mark.filterwarnings("ignore:airgraph. .* is not cached", "ignore:airgraph. .* runs eagerly where")
+@torch.no_grad()
+def test_what_is_written_beside_an_argument_is_not_lost(
+    program: Callable[[Tensor], Tensor], door: str, device: str, tmp_path: Path
+) -> None:
+    """torch.compile loses it: a part of a storage is written through as_strided, outside that part."""
+    call = through(door, program, tmp_path)
+    for make in (lambda whole: whole[2:6], lambda whole: whole[::2], lambda whole: whole, lambda whole: whole[4:]):
+        ours, theirs = (torch.arange(8.0, device=device) for _ in range(2))
+        for _ in range(2):
+            torch.testing.assert_close(call(make(ours)), program(make(theirs)))
+            torch.testing.assert_close(ours, theirs)

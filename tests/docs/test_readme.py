@@ -8,6 +8,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
+
+import airgraph
 
 _ROOT = Path(__file__).parents[2]
 
@@ -22,19 +25,20 @@ def _benchmark(name: str) -> ModuleType:
 
 
 def test_the_results_are_those_of_the_newest_json() -> None:
-    module = _benchmark("readme_table")
-    assert module.render() in module.README.read_text(), "run: python benchmarks/readme_table.py"
+    module = _benchmark("result_tables")
+    assert module.summary() in module.README.read_text(), "run: python benchmarks/result_tables.py"
+    assert module.render() in module.PAGE.read_text(), "run: python benchmarks/result_tables.py"
 
 
 def test_the_figures_of_the_memory_page_are_those_of_the_newest_json() -> None:
-    _benchmark("readme_table")
+    _benchmark("result_tables")
     _benchmark("figures")
     module = _benchmark("memory_figures")
     assert module.render() in module.PAGE.read_text(), "run: python benchmarks/memory_figures.py"
 
 
 def test_the_figures_of_the_passes_page_are_those_of_the_newest_json() -> None:
-    _benchmark("readme_table")
+    _benchmark("result_tables")
     _benchmark("figures")
     module = _benchmark("passes_figures")
     assert module.render() in module.PAGE.read_text(), "run: python benchmarks/passes_figures.py"
@@ -42,7 +46,7 @@ def test_the_figures_of_the_passes_page_are_those_of_the_newest_json() -> None:
 
 @pytest.mark.parametrize("name", ["cache_figures", "door_figures", "architectures_figures"])
 def test_the_figures_of_the_cache_page_are_those_of_the_newest_json(name: str) -> None:
-    _benchmark("readme_table")
+    _benchmark("result_tables")
     _benchmark("figures")
     module = _benchmark(name)
     assert module.render() in module.PAGE.read_text(), f"run: python benchmarks/{name}.py"
@@ -59,10 +63,50 @@ def test_the_example_of_the_cache_page_runs(tmp_path: Path, monkeypatch: pytest.
     assert len(list(tmp_path.rglob("*.airgraph"))) == 1
 
 
+def _examples() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (_ROOT / "README.md").read_text(), re.DOTALL)
+
+
 def test_the_example_runs() -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", (_ROOT / "README.md").read_text(), re.DOTALL)
+    example = _examples()[0]
     assert len(example.splitlines()) <= 20
     exec(compile(example, "README.md", "exec"), {})
+
+
+def test_the_example_of_a_language_model_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a model of its kind, and texts of numbers: weights come from the network."""
+    import transformers
+
+    config = transformers.LlamaConfig(
+        vocab_size=128,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+
+    class Tokenizer:
+        def __call__(self, text: str, return_tensors: str) -> dict[str, torch.Tensor]:
+            ids = torch.tensor([[1, 2, 3, 4]])
+            return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+        def decode(self, tokens: torch.Tensor) -> str:
+            return f"{len(tokens)} tokens"
+
+    model = transformers.LlamaForCausalLM(config).eval()
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", lambda name: model)
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda name: Tokenizer())
+    airgraph.reset()
+    exec(compile(_examples()[1], "README.md", "exec"), {})
+    assert "44 tokens" in capsys.readouterr().out
+    rows = airgraph.explain().to_dict()["graphs"]
+    assert [row["name"].partition(" #")[0] for row in rows] == ["LlamaForCausalLM.forward"] * 2
+    assert [row["replays"] for row in rows] == [1, 39]
 
 
 def test_links_lead_somewhere() -> None:

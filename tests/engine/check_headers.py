@@ -19,7 +19,7 @@ from pathlib import Path
 from python_headers import downloaded_headers, installed_headers
 
 _ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(_ROOT / "src" / "airgraph" / "runtime" / "cpu"))
+sys.path.insert(0, str(_ROOT / "src" / "airgraph" / "runtime" / "engine"))
 import build_flags  # noqa: E402
 
 # The oldest, those that changed what the engine uses, and the newest, for which torch has no wheel yet.

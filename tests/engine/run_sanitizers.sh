@@ -13,7 +13,7 @@ build() { # name, sanitizer
 import sys
 from pathlib import Path
 from torch.utils import cpp_extension
-sys.path.insert(0, "src/airgraph/runtime/cpu")
+sys.path.insert(0, "src/airgraph/runtime/engine")
 import build_flags
 folder, sanitizer = Path(sys.argv[1]), sys.argv[2]
 folder.mkdir(parents=True)

@@ -11,8 +11,9 @@ from airgraph.memory.pool import ArenaPool
 from airgraph.options import Options
 from airgraph.program.inputs import InputPlan, InputRole
 from airgraph.program.program import CaptureProgram
-from airgraph.runtime.cpu.engine import engine
 from airgraph.runtime.cpu.runtime import CpuRuntime
+from airgraph.runtime.engine.loading import engine
+from airgraph.runtime.recording.inputs import decide_inputs
 
 
 def replay_by_hand() -> None:
@@ -57,7 +58,8 @@ def held_outputs_and_threads() -> None:
     plans = (InputPlan(0, InputRole.USER, "x"), InputPlan(1, InputRole.STATIC, "w"))
     program = CaptureProgram.build("sanitized", torch.fx.GraphModule({}, graph), plans, torch.device("cpu"))
     weight = torch.eye(4)
-    device_graph = CpuRuntime().record(program, [example, weight], ArenaPool(engine().Turn()), Options())
+    inputs = decide_inputs(program, [example, weight], Options())
+    device_graph = CpuRuntime().record(program, inputs, ArenaPool(engine().ReplayLock()), Options())
     lock = threading.Lock()
 
     def work(seed: int) -> None:

@@ -10,7 +10,7 @@ from collections import OrderedDict
 import pytest
 from engine_watch import make_watch, watch_entries
 
-from airgraph.runtime.cpu.engine import engine_status
+from airgraph.runtime.engine.loading import engine_status
 
 _native = pytest.mark.skipif(not engine_status().loaded, reason="the engine in Python compares everything")
 
@@ -55,7 +55,7 @@ import ctypes
 callback_type = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 callback = callback_type(lambda *event: 0)
 import torch
-from airgraph.runtime.cpu.engine import engine
+from airgraph.runtime.engine.loading import engine
 taken = 0
 while True:
     try:
@@ -66,7 +66,8 @@ while True:
     taken += 1
 assert 0 < taken <= 8, taken
 watched = {"a": 1}
-watch = engine().Watch(((watched, "a", 1),), *((),) * 7)
+watch = engine().Watch()
+watch.add_item(watched, "a", 1)
 assert [watch.changed() for _ in range(3)] == [False] * 3
 assert watch.dicts_compared == 3
 watched["a"] = 2
@@ -85,9 +86,10 @@ def test_where_no_watcher_is_left_dicts_are_compared() -> None:
 
 _AT_EXIT = """
 import os, sys, torch
-from airgraph.runtime.cpu.engine import engine
+from airgraph.runtime.engine.loading import engine
 watched = {"a": object()}
-watch = engine().Watch(((watched, "a", watched["a"]),), *((),) * 7)
+watch = engine().Watch()
+watch.add_item(watched, "a", watched["a"])
 assert not watch.changed()
 class Late:
     def __init__(self, kept): self.kept = kept
@@ -98,7 +100,8 @@ class Late:
 sys.late = Late((watched, watch))
 cycle = [watched, watch]; cycle.append(cycle)
 watched["cycle"] = cycle
-globals_watch = engine().Watch(((globals(), "watched", watched),), *((),) * 7)
+globals_watch = engine().Watch()
+globals_watch.add_item(globals(), "watched", watched)
 assert not globals_watch.changed()
 """
 

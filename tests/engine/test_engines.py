@@ -10,11 +10,11 @@ import pytest
 _ROOT = Path(__file__).parents[2]
 
 _PROGRAM = """
-import warnings
+import pathlib, tempfile, warnings
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     import torch, airgraph
-    from airgraph.runtime.cpu.engine import engine_status
+    from airgraph.runtime.engine.loading import engine_status
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.LayerNorm(8))
     model.register_buffer("count", torch.zeros(1))
     def step(x):
@@ -52,6 +52,21 @@ with warnings.catch_warnings(record=True) as caught:
         else:
             raise AssertionError("a read during capture must raise")
     assert airgraph.explain().to_dict()["counters"]["eager_calls"] == 0
+    class Scale:
+        by = 1.0
+    @torch.compiler.allow_in_graph
+    def below(x):
+        return x * FACTOR
+    FACTOR = 3
+    def scaled(x, scale):
+        return below(x) + scale.by
+    scale, x, folder = Scale(), torch.ones(3), tempfile.mkdtemp()
+    with torch.no_grad():
+        for start in range(2):
+            cached = airgraph.inference.cache_compile(scaled, cache_dir=folder, strict=True)
+            for scale.by in (1.0, 2.0, 1.0):
+                assert torch.equal(cached(x, scale), x * 3 + scale.by)
+            assert len(cached.files) == len(list(pathlib.Path(folder).rglob("*.airgraph"))) > 0
 status = engine_status()
 print("loaded", status.loaded, "path", status.path, "simd", status.simd_level)
 print("warnings", [str(w.message) for w in caught if "pure Python" in str(w.message)])
@@ -99,6 +114,12 @@ def test_the_installed_engine_is_native() -> None:
 
 def test_pure_python_replays_the_same_tape() -> None:
     assert "loaded False" in _run(AIRGRAPH_ENGINE="python")
+
+
+def test_an_unknown_engine_is_refused_at_the_first_capture() -> None:
+    command = [sys.executable, "-c", "import torch, airgraph; airgraph.cpu.CPUGraph().capture_begin()"]
+    result = subprocess.run(command, env=os.environ | {"AIRGRAPH_ENGINE": "fast"}, capture_output=True, text=True)
+    assert "OptionError: environment variable AIRGRAPH_ENGINE: expected 'native' or 'python'" in result.stderr
 
 
 def test_without_a_compiler_a_checkout_falls_back_to_python_and_says_so_once(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_ci_stops_at_a_warning(checkout: Path) -> None:
 
 def test_the_build_at_first_use_goes_on_also_in_ci(checkout: Path, tmp_path: Path) -> None:
     _run(
-        [sys.executable, "-c", "from airgraph.runtime.cpu.engine import engine; engine()"],
+        [sys.executable, "-c", "from airgraph.runtime.engine.loading import engine; engine()"],
         checkout,
         PYTHONPATH=str(checkout / "src"),
         AIRGRAPH_CACHE_DIR=str(tmp_path / "cache"),

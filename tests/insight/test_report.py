@@ -1,8 +1,15 @@
 """The report has the promised form and explains every decision."""
 
+import sys
+import warnings
+from pathlib import Path
+
 import torch
 
 import airgraph
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "cache"))
+from cached_functions import cached
 
 
 @torch.no_grad()
@@ -11,7 +18,7 @@ def test_report_has_the_promised_keys() -> None:
     compiled(torch.randn(100))
     report = airgraph.explain()
     data = report.to_dict()
-    assert set(data) == {"graphs", "pools", "counters", "passes"}
+    assert set(data) == {"graphs", "pools", "counters", "passes", "cached"} and data["cached"] == []
     (graph,) = data["graphs"]
     assert set(graph) == {
         "name", "state", "reason", "key", "nodes", "streams", "pool", "arena_nbytes", "copied_nbytes",
@@ -30,6 +37,78 @@ def test_report_has_the_promised_keys() -> None:
     assert data["counters"] == {"captures": 1, "recaptures": 0, "replays": 1, "eager_calls": 0}
     text = str(report)
     assert graph["name"] in text and "captures: 1" in text
+
+
+class Broken(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x * 2
+        torch._dynamo.graph_break()
+        return x + 1
+
+
+class Stepped(torch.nn.Module):
+    def step(self, x: torch.Tensor, times: int = 2) -> torch.Tensor:
+        return x * times + 1
+
+
+class Named(Stepped):
+    pass
+
+
+def halved(x: torch.Tensor) -> torch.Tensor:
+    return x / 2
+
+
+@torch.no_grad()
+def test_graphs_are_called_as_their_functions(tmp_path: Path) -> None:
+    model = Named()
+    torch.compile(Broken(), backend="airgraph")(torch.ones(3))
+    torch.compile(model.step, backend="airgraph")(torch.ones(3))
+    torch.compile(halved, backend="airgraph")(torch.ones(3))
+    cached(model.step, tmp_path)(torch.ones(3))
+    cached(halved, tmp_path)(torch.ones(3))
+    broken = Broken.forward.__code__.co_firstlineno + 2
+    assert [row["name"] for row in airgraph.explain().to_dict()["graphs"]] == [
+        "Broken.forward #1",
+        f"forward from line {broken} #1",
+        "Named.step #1",
+        "halved #1",
+        "Named.step #2",
+        "halved #2",
+    ]
+
+
+def test_what_calls_of_a_cached_function_came_to(tmp_path: Path) -> None:
+    model = Stepped()
+    call = cached(model.step, tmp_path, strict=False)
+    for width in (3, 3, 4, 5):
+        call(torch.ones(width))
+    call(torch.ones(3), 5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(2):
+            call(torch.ones(3), times=OwnTimes())
+    (row,) = airgraph.explain().to_dict()["cached"]
+    name = f"{__name__}.Stepped.step"
+    refusals = row.pop("refusals")
+    assert row == {"name": name, "hits": 4, "misses": 3, "files_read": 0, "traces": 1}
+    assert sum(refusals.values()) == 2 and all(isinstance(reason, str) and reason for reason in refusals)
+    again = cached(model.step, tmp_path)
+    again(torch.ones(3))
+    again(torch.ones(3))
+    rows = airgraph.explain().to_dict()["cached"]
+    assert sorted(each["files_read"] for each in rows) == [0, 1]
+    text = str(airgraph.explain())
+    assert "functions with a compile cache" in text and "misses" in text
+    airgraph.reset()
+    assert airgraph.explain().to_dict()["cached"] == []
+    again(torch.ones(3))
+    (row,) = airgraph.explain().to_dict()["cached"]
+    assert (row["hits"], row["misses"]) == (1, 0)
+
+
+class OwnTimes(float):
+    pass
 
 
 def test_an_empty_report_prints() -> None:

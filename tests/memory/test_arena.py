@@ -31,6 +31,7 @@ def test_the_arena_of_a_benchmark_model_is_right_and_small(name: str) -> None:
     torch.testing.assert_close(compiled(*workload.args), workload.model(*workload.args))
     (graphed,) = [graphed for graphed in ledger.callables if graphed.captures]
     graph = graphed.captures[-1].device_graph
-    assert violations(graph.lifetimes, graph.plan, alignment=ALIGNMENT) == []
-    assert graph.plan.peak <= 1.05 * lower_bound(graph.lifetimes)
+    arena = graph.arena
+    assert violations(arena.lifetimes, arena.order, arena.plan, alignment=ALIGNMENT) == []
+    assert arena.plan.peak <= 1.05 * lower_bound(arena.lifetimes, arena.order)
     assert graph.tiers.get("functional", 0) == 0

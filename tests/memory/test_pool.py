@@ -18,7 +18,7 @@ from airgraph.memory.input_buffers import InputBuffers
 from airgraph.memory.plan import ALIGNMENT
 from airgraph.memory.pool import ArenaPool
 from airgraph.memory.region import Region
-from airgraph.memory.turn import Turn
+from airgraph.memory.replay_lock import ReplayLock
 
 _BYTES = st.integers(0, 1 << 20)
 _FOOTPRINTS = st.builds(Footprint, _BYTES, st.lists(_BYTES, max_size=4).map(tuple), _BYTES)
@@ -120,11 +120,11 @@ def test_a_budget_counts_only_what_a_pool_would_grow_by() -> None:
 
 
 def test_a_turn_is_one_threads_at_a_time_and_never_nested() -> None:
-    turn, inside, most = Turn(), [0], [0]
+    replay_lock, inside, most = ReplayLock(), [0], [0]
 
     def work() -> None:
         for _ in range(20):
-            with turn.having("a replay"):
+            with replay_lock.holding("a replay"):
                 inside[0] += 1
                 most[0] = max(most[0], inside[0])
                 time.sleep(0.0005)
@@ -136,26 +136,26 @@ def test_a_turn_is_one_threads_at_a_time_and_never_nested() -> None:
     for thread in threads:
         thread.join()
     assert most == [1]
-    with turn.having("one"), pytest.raises(ReplayError, match="two was called by an operator of a graph"):
-        with turn.having("two"):
+    with replay_lock.holding("one"), pytest.raises(ReplayError, match="two was called by an operator of a graph"):
+        with replay_lock.holding("two"):
             pass
-    with turn.having("three"):
+    with replay_lock.holding("three"):
         pass
 
 
 def test_a_wait_that_would_never_end_raises() -> None:
-    turns, both, outcomes = (Turn(), Turn()), threading.Barrier(2), []
+    replay_locks, both, outcomes = (ReplayLock(), ReplayLock()), threading.Barrier(2), []
 
-    def work(first: Turn, second: Turn) -> None:
-        with first.having("outer"):
+    def work(first: ReplayLock, second: ReplayLock) -> None:
+        with first.holding("outer"):
             both.wait()
             try:
-                with second.having("inner"):
+                with second.holding("inner"):
                     outcomes.append("ran")
             except ReplayError as error:
                 outcomes.append(str(error))
 
-    threads = [threading.Thread(target=work, args=pair) for pair in (turns, turns[::-1])]
+    threads = [threading.Thread(target=work, args=pair) for pair in (replay_locks, replay_locks[::-1])]
     for thread in threads:
         thread.start()
     for thread in threads:

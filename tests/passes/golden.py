@@ -27,7 +27,7 @@ from airgraph.passes.pipeline import run_passes
 
 __all__ = ["CASES", "SWITCHES", "Case", "case", "rewritten"]
 
-_LOGGERS = ("auto_functionalized", "inplace", "input_inplace", "remove_cat")
+_LOGGERS = ("auto_functionalized", "reinplace_intermediates", "reinplace_inputs", "remove_cat")
 SWITCHES = (
     "pattern_fusion_pass",
     "remove_noop_ops",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from doors import through
 from random_programs import Program, make_program, make_strided_inputs
 from strided_arguments import read_rows, strides_of
 from torch import Tensor
@@ -85,7 +87,10 @@ def _calls(program: Program, seed: int) -> list[list[Tensor]]:
 @torch.no_grad()
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("chunk", range(_CHUNKS))
-def test_arguments_that_lie_in_any_way_give_the_results_of_eager(chunk: int, request: pytest.FixtureRequest) -> None:
+@pytest.mark.filterwarnings("ignore:airgraph. .* is not cached")
+def test_arguments_that_lie_in_any_way_give_the_results_of_eager(
+    chunk: int, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     programs = _FULL_PROGRAMS if request.config.getoption("--full-sweep") else _PROGRAMS
     checked = 0
     for seed in range(chunk * programs, (chunk + 1) * programs):
@@ -96,10 +101,16 @@ def test_arguments_that_lie_in_any_way_give_the_results_of_eager(chunk: int, req
             continue
         torch._dynamo.reset()
         options = {"clone_input": bool(seed % 3)}
-        compiled = torch.compile(program, backend="airgraph", dynamic=False, options=options)
+        # Through the cached door nobody but airgraph compares how arguments lie.
+        door, dynamic = ("cached", "compiled", "cached", "compiled")[seed % 4], seed % 4 > 1
+        compiled = through(door, program.__call__, tmp_path / str(seed), dynamic=dynamic, **options)
+        eager = airgraph.explain().to_dict()["counters"]["eager_calls"]
         for number, args in enumerate(calls):
             difference = _equal(_outcome(compiled, args), _outcome(program, args))
-            assert difference is None, f"seed {seed}, {options}, call {number}: {program}\n{difference}"
+            assert difference is None, (
+                f"seed {seed}, {door}, {dynamic}, {options}, call {number}: {program}\n{difference}"
+            )
         checked += 1
-    assert airgraph.explain().to_dict()["counters"]["eager_calls"] == 0
-    assert checked >= programs // 2
+        if door == "compiled":
+            assert airgraph.explain().to_dict()["counters"]["eager_calls"] == eager
+    assert checked >= programs * 2 // 3

@@ -12,12 +12,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from airgraph.capture.callable import GraphedCallable
 from airgraph.options import Options
-from airgraph.passes import pipeline
-from airgraph.passes.aliases import is_view
+from airgraph.passes.analysis.aliases import is_view
 from airgraph.passes.pipeline import PASSES, run_passes
 from airgraph.program.inputs import InputPlan, InputRole
 from airgraph.program.program import CaptureProgram
 from airgraph.runtime.registry import runtime_for
+from airgraph.torch_internals.graphs import set_graph
 
 # Each chunk is a test of its own, so that they run in several processes.
 _CHUNKS, _PROGRAMS, _FULL_PROGRAMS = 8, 60, 8000
@@ -79,7 +79,7 @@ def test_a_pass_alone_and_all_together_keep_the_results(chunk: int, request: pyt
         gm = GraphModule(lowered, lowered.graph)
         for position, each in enumerate(_ALONE):
             # Without generating code that is not called where the pass changes nothing.
-            pipeline._set_graph(gm, copy.deepcopy(lowered.graph))
+            set_graph(gm, copy.deepcopy(lowered.graph))
             if changed := each.run(gm):
                 changes[each.name] += changed
                 gm.recompile()

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from airgraph.capture.ledger import ledger
 from airgraph.program.inputs import InputRole
-from airgraph.runtime.base import DeviceGraph
+from airgraph.runtime.protocol import DeviceGraph
 
 
 class Model(nn.Module):

@@ -17,7 +17,8 @@ _PACKAGE = '''
 from airgraph.errors import UnsupportedGraph
 from airgraph.memory.footprint import Footprint
 from airgraph.memory.pool import MemoryPool
-from airgraph.runtime.base import Capabilities, DeviceMemory
+from airgraph.runtime.problem import InputProblem, ProblemKind
+from airgraph.runtime.protocol import Capabilities, DeviceMemory
 
 
 class ToyGraph:
@@ -38,7 +39,7 @@ class ToyGraph:
     def run(self, args):
         for index, (arg, shape) in enumerate(zip(args, self.shapes)):
             if getattr(arg, "shape", None) != shape:
-                return "mismatched", index
+                return InputProblem(ProblemKind.MISMATCHED, index)
         print("toy: run")
         return list(self.program.gm(*args))
 
@@ -68,7 +69,8 @@ class ToyRuntime:
     def adopt_pool(self, handle, device):
         return None
 
-    def record(self, program, args, pool, options):
+    def record(self, program, inputs, pool, options):
+        args = [each.arg for each in inputs]
         if any(arg.shape[0] == 13 for arg in args):
             raise UnsupportedGraph("thirteen rows bring bad luck")
         print("toy: record")

@@ -11,27 +11,29 @@ import threading
 import time
 import types
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from airgraph.cache.checking.scope import Roots, without_grad_mode
 from airgraph.cache.checking.staleness import why_stale
 from airgraph.cache.entry import MISS, Entry
-from airgraph.cache.format.manifest import Manifest, other_constant
+from airgraph.cache.format.fingerprint import Fingerprint
+from airgraph.cache.format.manifest import Manifest
 from airgraph.cache.format.torch_settings import without_gradients
-from airgraph.cache.store.fingerprint import fingerprint, form_of_owner, versions
-from airgraph.cache.store.folder import Store, naming
+from airgraph.cache.store.fingerprint import fingerprint, form_of_owner
+from airgraph.cache.store.folder import Store
 from airgraph.cache.store.ranks import on_this_rank
-from airgraph.cache.tracing.trace import Executed, TraceRequest, full_name, trace
-from airgraph.capture.ledger import ledger
+from airgraph.cache.tracing.trace import Executed, TraceRequest, full_name, short_name, trace
+from airgraph.capture.ledger import CachedRecord, ledger
 from airgraph.errors import CacheError, CannotCapture, Overlapping, Unsuited
 from airgraph.memory.locks import renew_after_fork
 from airgraph.options import Options
-from airgraph.runtime.cpu.engine import engine
+from airgraph.runtime.engine.loading import engine
+from airgraph.torch_internals.graphs import tree_leaves
 
 __all__ = ["CachedFunction"]
 
@@ -82,6 +84,10 @@ class CachedFunction:
         self._lock = threading.RLock()
         renew_after_fork(self, "_lock")
         self._warned_of_arguments = False
+        self._warned_of: set[str] = set()
+        self._entries: tuple[Entry, ...] = ()
+        self._counts = CachedRecord(self._name)
+        ledger.add_cached(self)
         self._learn()
 
     def _learn(self) -> None:
@@ -101,11 +107,11 @@ class CachedFunction:
         self._plain = kinds <= {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
         # Of forms of calls that were seen: the parameters after the positional ones, with their defaults.
         self._forms: dict[tuple[Any, ...], tuple[tuple[str, Any], ...]] = {}
-        self._entries: tuple[Entry, ...] = ()
+        self._forget(self._entries)
         # Files that were read, as they were then, and those that may be written over.
         self._read: dict[Path, object] = {}
         self._replaceable: list[Path] = []
-        self._fingerprint: str | None = None
+        self._fingerprint: Fingerprint | None = None
         self._uncached: Callable[..., Any] | None = None
         self._failures: list[str] = []
 
@@ -179,11 +185,23 @@ class CachedFunction:
         arguments = self._bound(values)
         return function(*arguments.args, **arguments.kwargs)
 
+    def counts(self) -> CachedRecord:
+        """What its calls came to, since the last reset."""
+        return replace(self._counts, hits=self._counts.hits + sum(entry.calls for entry in self._entries))
+
+    def reset_counts(self) -> None:
+        self._counts = CachedRecord(self._name, hits=-sum(entry.calls for entry in self._entries))
+
+    def _forget(self, entries: Sequence[Entry]) -> None:
+        self._counts.hits += sum(entry.calls for entry in entries)
+        self._entries = tuple(each for each in self._entries if each not in entries)
+
     def _put_first(self, entry: Entry) -> None:
         # A new tuple: other threads may be going through the old one.
         self._entries = (entry, *(each for each in self._entries if each is not entry))
 
     def _miss(self, values: tuple[Any, ...]) -> Any:
+        self._counts.misses += 1
         if not self._body.is_still(self._roots.body()):
             self._learn()
             if self._plain:
@@ -209,7 +227,11 @@ class CachedFunction:
         except CannotCapture as error:
             assert entry is not None
             return self._after_discarding(entry, error, values)
-        return self._without_cache(reason, values) if result is MISS else result
+        if result is MISS:
+            return self._without_cache(reason, values)
+        # It counts as the miss that it was.
+        self._counts.hits -= 1
+        return result
 
     def _after_discarding(self, entry: Entry, reason: CacheError, values: tuple[Any, ...]) -> Any:
         """The call's result without a graph that turned out not to be what was written."""
@@ -219,7 +241,7 @@ class CachedFunction:
     def _discard(self, entry: Entry, reason: CacheError) -> None:
         if self._strict:
             raise CacheError(f"{entry.path}: {reason}") from reason
-        self._entries = tuple(each for each in self._entries if each is not entry)
+        self._forget([entry])
         self._pass_over(entry.path, CacheError(f"{entry.path}: {reason}"))
 
     def _serves(self, entry: Entry, values: tuple[Any, ...]) -> bool:
@@ -246,21 +268,17 @@ class CachedFunction:
     def _read_one(self, values: tuple[Any, ...]) -> Entry | None:
         """A graph that serves a call, from a file that was not read yet; those before it are kept as well."""
         store = self._opened()
-        for path in store.files():
-            version = store.version(path)
-            if self._read.get(path) == version:
+        unread = [path for path in store.files() if self._read.get(path) != store.version(path)]
+        others = store.why_not(self._roots.at(values)) if len(unread) > 1 else {}
+        for path in unread:
+            if path in others:
+                # It may serve another call; to open and build it takes long.
+                log.info("%s is not for this call: %s", path, others[path])
                 continue
-            start = time.perf_counter()
+            start, version = time.perf_counter(), store.version(path)
+            self._read[path] = version
             try:
-                data = store.data(path)
-                other = other_constant(data, self._roots.at(values))
-                if other is not None:
-                    # It may serve another call; to build it takes long.
-                    log.info("%s is not for this call: %s", path, other)
-                    continue
-                self._read[path] = version
-                with naming(path):
-                    manifest = Manifest.from_data(data)
+                manifest = store.read(path)
                 stale = why_stale(manifest, store.fingerprint, self._roots.function_globals)
                 if stale is not None:
                     log.info("%s is passed over: %s", path, stale)
@@ -268,24 +286,32 @@ class CachedFunction:
                     continue
                 entry = self._add(manifest, path, distrusted=True)
             except CacheError as error:
-                self._read[path] = version
                 if self._strict:
                     raise
                 self._pass_over(path, error)
                 continue
+            self._counts.files_read += 1
             log.info("read %s in %.1f ms", path, (time.perf_counter() - start) * 1e3)
             if self._serves(entry, values):
                 return entry
         return None
 
+    def _warn_once(self, message: str) -> None:
+        if message not in self._warned_of:
+            self._warned_of.add(message)
+            warnings.warn(message, stacklevel=7)
+
     def _traced(self, store: Store, values: tuple[Any, ...], *, writes: bool) -> Entry:
         # Graphs of other objects of this class do not count.
-        served = [entry for entry in self._entries if entry.served]
+        served = [entry for entry in self._entries if entry.calls]
         if len(served) >= _MOST_GRAPHS:
             reasons = "; ".join(f"{entry.path.name}: {entry.why_not(values)}" for entry in served)
             raise CacheError(f"{_MOST_GRAPHS} graphs are cached, and none is right for this call ({reasons})")
         for entry in self._entries:
             log.info("%s does not serve a call: %s", entry.path, entry.why_not(values))
+        if log.isEnabledFor(logging.INFO) and not store.files():
+            for path, difference in store.under_other_fingerprints():
+                log.info("%s is not for this start: made under %s", path, difference)
         start = time.perf_counter()
         manifest = trace(
             TraceRequest(
@@ -296,7 +322,6 @@ class CachedFunction:
                 dynamic=bool(served) if self._dynamic is None else self._dynamic,
                 decompositions=self._decompositions,
                 fingerprint=store.fingerprint,
-                versions=versions(),
                 varied={name for entry in served for name in entry.floats_that_vary(values)},
             )
         )
@@ -310,19 +335,22 @@ class CachedFunction:
         except CacheError as error:
             if self._strict:
                 raise
-            warnings.warn(f"airgraph: {self._name} is not kept for the next start: {error}", stacklevel=6)
+            self._warn_once(f"airgraph: {self._name} is not kept for the next start: {error}")
             # As it would be read, so that what is used is what the format holds.
             manifest, path = Manifest.from_text(manifest.to_text()), Path("(not written)")
+        self._counts.traces += 1
         log.info("traced %s in %.1f ms: %s", self._name, (time.perf_counter() - start) * 1e3, path)
         entry = self._add(manifest, path)
         reason = entry.why_not(values)
         if reason is not None:
-            self._entries = tuple(each for each in self._entries if each is not entry)
+            self._forget([entry])
             raise CacheError(f"its graph is not right for the call that it was traced for: {reason}")
         return entry
 
     def _add(self, manifest: Manifest, path: Path, *, distrusted: bool = False) -> Entry:
-        entry = Entry(manifest, path, self._roots, self._options, distrusted=distrusted)
+        entry = Entry(
+            manifest, path, self._roots, self._options, function=short_name(self.__wrapped__), distrusted=distrusted
+        )
         self._entries = (*self._entries, entry)
         return entry
 
@@ -337,6 +365,7 @@ class CachedFunction:
 
     def _without_cache(self, error: CacheError, values: tuple[Any, ...]) -> Any:
         """The call's result as torch.compile gives it. An error of the function's own leaves all as it was."""
+        self._counts.refusals[str(error)] += 1
         if self._strict:
             raise CacheError(f"{self._name} is not cached: {error}") from error
         overlap = _overlap(values)
@@ -350,6 +379,7 @@ class CachedFunction:
 
     def _as_it_is(self, reason: CacheError, values: tuple[Any, ...]) -> Any:
         """The function itself: what is traced for one overlap of arguments is wrong for another, and nobody looks."""
+        self._counts.refusals[str(reason)] += 1
         if self._strict:
             raise CacheError(f"{self._name} cannot be cached for this call: {reason}") from reason
         if not self._warned_of_arguments:

@@ -19,22 +19,23 @@ from airgraph.cache.checking.module_sources import builtins_among
 from airgraph.cache.checking.rebuilding import build_result
 from airgraph.cache.checking.scope import Reader, Roots
 from airgraph.cache.checking.watch import Watch
-from airgraph.cache.format.conditions import Condition
 from airgraph.cache.format.graph import graph_from
+from airgraph.cache.format.guard import Guard
+from airgraph.cache.format.guards import Equals, OfClass, Same
 from airgraph.cache.format.manifest import CachedInput, Manifest
 from airgraph.cache.format.source_path import Size, parse
 from airgraph.cache.format.torch_settings import State, settled
 from airgraph.cache.tracing.side_effects import why_not_written
 from airgraph.capture.callable import GraphedCallable
 from airgraph.capture.ledger import ledger
-from airgraph.errors import CacheError, CannotCapture, NotAdmitted, Unsuited
+from airgraph.errors import CacheError, CannotCapture, InternalError, NotAdmitted, OptionError, Unsuited
 from airgraph.options import Options
 from airgraph.program.code_identity import at_once
 from airgraph.program.dump import dump_for
 from airgraph.program.inputs import InputRole
-from airgraph.program.operators import is_view_operator, written_arguments
+from airgraph.program.nodes import is_view, written_nodes
 from airgraph.program.program import CaptureProgram
-from airgraph.runtime.cpu.engine import engine
+from airgraph.runtime.engine.loading import engine
 from airgraph.runtime.registry import runtime_for
 
 __all__ = ["MISS", "Entry"]
@@ -58,35 +59,53 @@ class Entry:
 
     1. What the graph takes from the object that a method is bound to, from variables closed over and from globals is
        read once, and watched: a call sees by identity whether it is all as it was, and reads it again if not.
-    2. What it takes from the arguments is read at every call, with the conditions that tracing put on them.
+    2. What it takes from the arguments is read at every call, with the guards that tracing put on them.
     3. Shapes are compared with the capture's at a replay, and with the graph's before a capture.
     """
 
     def __init__(
-        self, manifest: Manifest, path: Path, roots: Roots, options: Options, *, distrusted: bool = False
+        self,
+        manifest: Manifest,
+        path: Path,
+        roots: Roots,
+        options: Options,
+        *,
+        function: str,
+        distrusted: bool = False,
     ) -> None:
-        """path: the manifest's file, for messages. distrusted: whether the manifest was not traced here.
+        """path: the manifest's file, for messages. function: what the report calls it. distrusted: whether the manifest
+        was not traced here.
 
-        Raises CacheError for a manifest that does not fit the function.
+        Raises CacheError for a manifest that does not fit the function, and OptionError for a bad AIRGRAPH_ENGINE.
         """
         self.manifest = manifest
         self.path = path
-        self.served = False
+        # Calls that it has served.
+        self.calls = 0
         self._roots = roots
         self._body = roots.body()
         self._builtins = {name: vars(builtins).get(name) for name in builtins_among(manifest.sources)}
         self._device_type = manifest.device.type
         every = (*manifest.inputs, *manifest.looked_at)
-        for source in (*(each.path for each in every), *(each.path for each in manifest.conditions)):
+        for source in (*(each.path for each in every), *(each.path for each in manifest.guards)):
             if not source.is_global and source.root not in roots.names():
                 raise CacheError(f"{path}: {source.text}: the function has no parameter {source.root!r}")
+        guarded = {each.path for each in manifest.guards if isinstance(each, OfClass)}
+        for write in manifest.writes:
+            if write.owner not in guarded:
+                raise CacheError(f"{path}: {write.owner.text} is written, and its class is not guarded")
+        # Before the file is blamed for what fails.
+        engine()
         try:
             # So that a structure that cannot be built is known before a call.
             build_result(manifest, roots.parameters, roots.fixed())
-            program = _program_of(manifest, options)
+            program = _program_of(manifest, options, ledger.next_name(function))
             self._graphed = GraphedCallable(program, runtime_for(self._device_type), options, distrusted=distrusted)
         except CacheError as error:
             raise CacheError(f"{path}: {error}") from error
+        except (OptionError, InternalError):
+            # No fault of the file.
+            raise
         except Exception as error:
             # Of PyTorch, FX and sympy, for what no file that was written by `trace` holds.
             raise CacheError(f"{path}: the graph is malformed: {type(error).__name__}: {error}") from error
@@ -120,7 +139,7 @@ class Entry:
             raise
         except NotAdmitted:
             return MISS
-        self.served = True
+        self.calls += 1
         return binding.build(outputs, *values)
 
     def serves(self, values: Sequence[Any]) -> bool:
@@ -155,7 +174,8 @@ class Entry:
     def floats_that_vary(self, values: Sequence[Any]) -> set[str]:
         """The paths of floats that are constants here, and others in a call with these values."""
         read = self._roots.at(values)
-        floats = [each for each in self.manifest.conditions if each.kind == "equals" and type(each.expected) is float]
+        constants = [each for each in self.manifest.guards if isinstance(each, Equals)]
+        floats = [each for each in constants if type(each.expected) is float]
         return {each.path.text for each in floats if each.broken(read) is not None}
 
     def _may_look_at(self, args: list[Any]) -> bool:
@@ -165,7 +185,7 @@ class Entry:
         if key not in self._admitted_before:
             every = (*self.manifest.inputs, *self.manifest.looked_at)
             inputs = [every[index] for index in self._deciding]
-            if why_not_admitted(inputs, self.manifest.shape_conditions, deciding) is not None:
+            if why_not_admitted(inputs, self.manifest.shape_guards, deciding) is not None:
                 return False
             if len(self._admitted_before) >= _MOST_REMEMBERED:
                 self._admitted_before.clear()
@@ -175,7 +195,7 @@ class Entry:
 
     def _why_not_admitted(self, args: Sequence[Any]) -> str | None:
         every = (*self.manifest.inputs, *self.manifest.looked_at)
-        return why_not_admitted(every, self.manifest.shape_conditions, args)
+        return why_not_admitted(every, self.manifest.shape_guards, args)
 
     def _bind(self, values: Sequence[Any]) -> _Binding | str:
         """Read what does not come with the call, and check what was taken for granted; a text says what is not so."""
@@ -192,8 +212,8 @@ class Entry:
         replaced = next((name for name, held in self._builtins.items() if vars(builtins).get(name) is not held), None)
         if replaced is not None:
             return f"{replaced} was replaced among Python's own functions"
-        for condition in self.manifest.conditions:
-            reason = condition.broken(read)
+        for guard in self.manifest.guards:
+            reason = guard.broken(read)
             if reason is not None:
                 return reason
         watch = Watch(self._roots.function_globals, self.manifest.codes)
@@ -204,25 +224,21 @@ class Entry:
             if name in fixed:
                 watch.add(parse(f"L['{name}'].cell_contents"), {name: cell})
         # Of what cannot be watched: looked at anew at each call.
-        anew: list[Condition] = []
+        anew: list[Guard] = []
         try:
-            for condition in self.manifest.conditions:
-                path, to_class = condition.path, condition.path.steps_to_class
+            for guard in self.manifest.guards:
+                path, to_class = guard.path, guard.path.steps_to_class
                 if path.is_global or path.root in fixed:
-                    watch.add_condition(condition, watch.add(path, fixed))
-                    anew += [condition] if watch.is_blind else []
+                    guard.watch(watch, watch.add(path, fixed))
+                    anew += [guard] if watch.is_blind else []
                 elif to_class is not None:
                     # The reader compares the class, and the rest is the same for all its objects.
                     class_ = type(read(replace(path, steps=path.steps[:to_class])))
-                    watch.add_condition(condition, watch.follow(class_, path.steps[to_class + 1 :]))
-                elif condition.kind == "type":
-                    # The same of what comes with the call.
-                    watch.add_class(type(read(path)))
-                elif condition.kind == "named":
-                    watch.add_code(read(path))
-                other = parse(condition.expected) if condition.kind == "same" else None
-                if other is not None and (other.is_global or other.root in fixed):
-                    watch.add(other, fixed)
+                    guard.watch(watch, watch.follow(class_, path.steps[to_class + 1 :]))
+                else:
+                    guard.watch_class(watch, read)
+                if isinstance(guard, Same) and (guard.other.is_global or guard.other.root in fixed):
+                    watch.add(guard.other, fixed)
             every = (*self.manifest.inputs, *self.manifest.looked_at)
             taken = [_taken(watch, each, fixed, self._roots.cells) for each in every]
             if not self._is_sound:
@@ -263,29 +279,28 @@ def _taken(watch: Watch, each: CachedInput, fixed: Mapping[str, Any], cells: Map
 
 
 def _unless_broken(
-    read: Callable[[tuple[Any, ...]], Any], conditions: Sequence[Condition], fixed: dict[str, Any], globals_: Any
+    read: Callable[[tuple[Any, ...]], Any], guards: Sequence[Guard], fixed: dict[str, Any], globals_: Any
 ) -> Callable[[tuple[Any, ...]], Any]:
-    """The same, which also looks at conditions that cannot be watched."""
-    if not conditions:
+    """The same, which also looks at guards that cannot be watched."""
+    if not guards:
         return read
     look = Reader(fixed, globals_)
-    return lambda values: False if any(each.broken(look) is not None for each in conditions) else read(values)
+    return lambda values: False if any(each.broken(look) is not None for each in guards) else read(values)
 
 
-def _program_of(manifest: Manifest, options: Options) -> CaptureProgram:
+def _program_of(manifest: Manifest, options: Options, name: str) -> CaptureProgram:
     gm = graph_from(manifest.graph)
     placeholders = gm.graph.find_nodes(op="placeholder")
     if len(placeholders) != len(manifest.inputs):
         raise CacheError(f"{len(manifest.inputs)} inputs for a graph of {len(placeholders)}")
     _check_roles(gm, manifest)
 
-    # Conditions on tensors that are no inputs are checked before, for the same sizes.
-    conditions = () if manifest.looked_at else manifest.shape_conditions
+    # Those on tensors that are no inputs are checked before, for the same sizes.
+    shape_guards = () if manifest.looked_at else manifest.shape_guards
 
     def why_not(args: Sequence[Any]) -> str | None:
-        return why_not_admitted(manifest.inputs, conditions, args)
+        return why_not_admitted(manifest.inputs, shape_guards, args)
 
-    name = ledger.next_name()
     plans = tuple(each.plan for each in manifest.inputs)
     dump = dump_for(name, options.dump_dir)
     return CaptureProgram.build(
@@ -303,13 +318,11 @@ def _check_roles(gm: GraphModule, manifest: Manifest) -> None:
     """What the graph writes of its inputs must be said to be written, for the others are copied."""
     reached: dict[Node, CachedInput] = dict(zip(gm.graph.find_nodes(op="placeholder"), manifest.inputs, strict=True))
     for node in gm.graph.nodes:
-        if not isinstance(node.target, torch._ops.OpOverload):
-            continue
-        for source in written_arguments(node.target, node.args, node.kwargs):
+        for source in written_nodes(node):
             each = reached.get(source)
             if each is not None and each.plan.role is not InputRole.MUTATED:
                 raise CacheError(f"{node.name} writes {each.plan.source}, which is said to be {each.plan.role.value}")
-        if node.args and node.args[0] in reached and is_view_operator(node.target):
+        if is_view(node) and node.args[0] in reached:
             reached[node] = reached[node.args[0]]
     for each in manifest.inputs:
         if each.is_tensor is (each.plan.role is InputRole.SCALAR):
@@ -320,7 +333,7 @@ def _fixed_offsets(manifest: Manifest) -> frozenset[int]:
     """The inputs whose offset is also a size, or computed from sizes: the graph may have the one for the other."""
     every = (*manifest.inputs, *manifest.looked_at)
     texts = [str(size) for each in every for size in (*each.shape, *each.stride, each.offset, each.symbol)]
-    names = Counter(name for text in (*texts, *manifest.shape_conditions) for name in re.findall(r"[A-Za-z_]\w*", text))
+    names = Counter(name for text in (*texts, *manifest.shape_guards) for name in re.findall(r"[A-Za-z_]\w*", text))
     return frozenset(
         each.plan.index for each in manifest.inputs if isinstance(each.offset, str) and names[each.offset] != 1
     )

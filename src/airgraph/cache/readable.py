@@ -14,22 +14,30 @@ __all__ = ["readable"]
 
 
 def readable(path: Path) -> str:
-    """The file's content: origin, versions, conditions, and the graph as Python. Raises CacheError."""
+    """The file's content: origin, versions, guards, and the graph as Python. Raises CacheError."""
     manifest = read_manifest(path)
-    versions = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
+    made_by = ("airgraph", "torch", "torch_npu", "python")
+    parts = manifest.fingerprint.parts
+    versions = ", ".join(f"{name} {parts[name]}" for name in made_by if name in parts)
     lines = [
         f"# {path}",
         f"# {manifest.function} on {manifest.device}, made by {versions}",
-        f"# fingerprint {manifest.fingerprint}, {manifest.state}",
+        f"# fingerprint {manifest.fingerprint.digest}, {manifest.state}",
+        *(f"# {name} {text}" for name, text in parts.items() if name not in made_by and text),
         *(f"# used {each.name} ({each.digest[:12]})" for each in manifest.sources),
         *(f"# needs the environment variable {key} = {value!r}" for key, value in manifest.process.environment.items()),
         "#",
-        *(f"# needs {each.kind} of {each.path.text}: {each.expected!r}" for each in manifest.conditions),
-        *(f"# needs {text}" for text in manifest.shape_conditions),
+        *(f"# needs {each.kind} of {each.path.text}: {each.expected!r}" for each in manifest.guards),
+        *(f"# needs {text}" for text in manifest.shape_guards),
     ]
     try:
         gm = graph_from(manifest.graph)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CacheError(f"{path}: the graph is malformed: {error}") from error
-    program = dump.readable(gm, [each.plan for each in manifest.inputs])
-    return "\n".join([*lines, "", program, f"# returns {json.dumps(manifest.structure)}"])
+        program = dump.readable(gm, [each.plan for each in manifest.inputs])
+    except CacheError:
+        raise
+    except Exception as error:
+        # Of PyTorch and FX, for what no file of this machine holds.
+        raise CacheError(f"{path}: the graph is malformed: {type(error).__name__}: {error}") from error
+    text = "\n".join([*lines, "", program, f"# returns {json.dumps(manifest.structure)}"])
+    # What a terminal would take for commands is shown as what it is.
+    return "".join(each if each.isprintable() or each == "\n" else repr(each)[1:-1] for each in text)

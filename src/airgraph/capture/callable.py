@@ -17,13 +17,14 @@ from airgraph.capture.pools import pool_for
 from airgraph.capture.verification import Verification
 from airgraph.capture.warmup import warming_threads
 from airgraph.errors import InputMoved, NotAdmitted, OptionError, Overlapping, ReplayError, UnsupportedGraph
-from airgraph.memory.pool import TurnLike
-from airgraph.memory.turn import Turn
+from airgraph.memory.pool import PoolLock
+from airgraph.memory.replay_lock import ReplayLock
 from airgraph.options import Options
 from airgraph.program.program import CaptureProgram
 from airgraph.program.support import check_capturable
-from airgraph.runtime.base import DeviceRuntime, InputProblem, TakesTurns
-from airgraph.runtime.cpu.engine import engine
+from airgraph.runtime.engine.loading import engine
+from airgraph.runtime.problem import InputProblem, ProblemKind
+from airgraph.runtime.protocol import DeviceRuntime, LocksItsPool
 
 __all__ = ["GraphedCallable"]
 
@@ -35,7 +36,8 @@ _MOST_ATTEMPTS = 3
 class _Usual:
     """What served the last call, for the next one to find at once.
 
-    call: takes the turn by itself. numbers: index, type and value of each number of the key; 1, 1.0 and True differ.
+    call: takes the replay lock by itself. numbers: index, type and value of each number of the key; 1, 1.0 and True
+    differ.
     """
 
     call: Callable[[list[Any]], list[Any] | InputProblem]
@@ -82,7 +84,7 @@ class GraphedCallable:
         self._options = options
         self._pool = pool_for(program, runtime, options)
         # With a pool for each capture, no other callable shares any of them.
-        self._turn: TurnLike = self._pool.turn if self._pool is not None else Turn()
+        self._replay_lock: PoolLock = self._pool.replay_lock if self._pool is not None else ReplayLock()
         self._fallback = Fallback(program, uncaptured)
         self._captures = Captures(
             program, runtime, options, self._pool, distrusted=distrusted, warn_once=self._fallback.warn_once
@@ -112,14 +114,14 @@ class GraphedCallable:
         try:
             usual = self._usual
             if usual is not None and (usual.numbers is None or usual.serves(args)) and not warming_threads:
-                # The usual call, without a detour: the engine takes the turn.
+                # The usual call, without a detour: the engine takes the replay lock.
                 outputs = usual.call(args)
                 if outputs.__class__ is list:
                     usual.record.replays += 1
                     return outputs
             # Not held here while it is captured anew.
             del usual
-            with self._turn.having(self._program.name):
+            with self._replay_lock.holding(self._program.name):
                 return self._call(args)
         finally:
             args.clear()
@@ -130,12 +132,12 @@ class GraphedCallable:
 
     def reset(self) -> None:
         """Forget all captures; the next call captures anew. Raises ReplayError from within a call of this graph."""
-        with self._turn.having(f"reset of {self._program.name}"):
+        with self._replay_lock.holding(f"reset of {self._program.name}"):
             self._usual = None
             self._captures.forget_all()
             self._fallback.forget()
             if self._pool is not None:
-                # In its turn: leases that ended just now found the pool taken.
+                # Under its replay lock: leases that ended just now found it held.
                 self._pool.strike_off()
 
     @property
@@ -196,7 +198,7 @@ class GraphedCallable:
                 snapshot = self._verification.before(args)
             run = graph.device_graph.run if self._pool is not None else _run_in_own_pool(graph)
             outputs = run(args)
-            if isinstance(outputs, tuple):
+            if isinstance(outputs, InputProblem):
                 problems.append((graph, outputs))
                 continue
             graph.record.replays += 1
@@ -228,10 +230,10 @@ class GraphedCallable:
         )
         if self._options.live_outputs == "error":
             raise ReplayError(message)
-        self._fallback.warn_once("held", message)
+        self._fallback.warn_once("held", f"airgraph: {message}")
 
     def _capture(self, key: GraphKey, args: list[Any], reason: str) -> CapturedGraph | None:
-        """One more capture, or None where the key is to run eagerly from now on."""
+        """One more capture, or None where this call is to run eagerly."""
         self._fallback.check_admitted(args)
         # It may be dropped for the new one.
         self._usual = None
@@ -241,10 +243,11 @@ class GraphedCallable:
         except UnsupportedGraph as obstacle:
             self._fallback.take(key, obstacle)
         if graph is not None:
+            self._fallback.captured(key)
             self._keep_at_hand(graph, args)
         elif self._pool is not None:
-            # In its turn, and once the error is gone, which leads to what the attempt took: that is free for the eager
-            # run.
+            # Under its replay lock, and once the error is gone, which leads to what the attempt took: that is free for
+            # the eager run.
             self._pool.strike_off()
         return graph
 
@@ -256,16 +259,16 @@ class GraphedCallable:
     def _why_not(self, graph: CapturedGraph, problem: InputProblem, args: list[Any]) -> str:
         """Why a capture does not serve a call, in words. Raises InputMoved and NotAdmitted where that is no reason to
         capture anew."""
-        what, index = problem
-        if what == "lost":
+        kind, index = problem
+        if kind is ProblemKind.LOST:
             self._drop(graph)
             return "the memory of an output was resized or freed"
-        if what == "settings":
+        if kind is ProblemKind.SETTINGS:
             return "settings of torch that kernels depend on have changed"
         plan = self._program.inputs[index]
-        if what == "overlapping":
+        if kind is ProblemKind.OVERLAPPING:
             raise Overlapping(f"input {index} ({plan.source}) shares memory with one that the graph writes")
-        if what == "mismatched":
+        if kind is ProblemKind.MISMATCHED:
             return f"input {index} ({plan.source}) has another shape, strides or dtype"
         old, new = graph.device_graph.captured_address(index), args[index].data_ptr()
         message = f"input {index} ({plan.source}, {plan.role.value}) was at {old:#x}, now {new:#x}"
@@ -277,18 +280,18 @@ class GraphedCallable:
 
     def _keep_at_hand(self, graph: CapturedGraph, args: list[Any]) -> None:
         self._captures.served(graph)
-        if self._hands_out and isinstance(graph.device_graph, TakesTurns):
+        if self._hands_out and isinstance(graph.device_graph, LocksItsPool):
             numbers = self._captures.numbers(args)
             self._usual = _Usual(graph.device_graph.call, graph.record, numbers or None)
 
 
 def _run_in_own_pool(graph: CapturedGraph) -> Callable[[list[Any]], list[Any] | InputProblem]:
-    """`run` in the turn of a pool that no other graph has."""
-    if isinstance(graph.device_graph, TakesTurns):
+    """`run` under the replay lock of a pool that no other graph has."""
+    if isinstance(graph.device_graph, LocksItsPool):
         return graph.device_graph.call
 
     def run(args: list[Any]) -> list[Any] | InputProblem:
-        with graph.pool.turn.having(graph.record.name):
+        with graph.pool.replay_lock.holding(graph.record.name):
             return graph.device_graph.run(args)
 
     return run

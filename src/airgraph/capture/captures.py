@@ -14,12 +14,15 @@ import torch
 
 from airgraph.capture.key import GraphKey
 from airgraph.capture.ledger import GraphRecord, ledger
-from airgraph.errors import CannotCapture, FailedOperator, OptionError, UnsupportedGraph
+from airgraph.errors import CannotCapture, FailedOperator, InternalError, OptionError, UnsupportedGraph
 from airgraph.memory.pool import MemoryPool
 from airgraph.options import Options
-from airgraph.program.inputs import InputRole
+from airgraph.program.inputs import InputPolicy, InputRole
 from airgraph.program.program import CaptureProgram
-from airgraph.runtime.base import DeviceRuntime
+from airgraph.runtime.protocol import DeviceGraph, DeviceRuntime
+from airgraph.runtime.recording.inputs import CaptureInput, decide_inputs
+from airgraph.torch_internals.dispatcher import without_autocast
+from airgraph.torch_internals.modes import without_modes
 
 __all__ = ["NEW_KEY", "CapturedGraph", "Captures"]
 
@@ -36,13 +39,13 @@ class CapturedGraph:
     """One capture of a program; `record` is its row in the report."""
 
     key: GraphKey
-    device_graph: Any
+    device_graph: DeviceGraph
     record: GraphRecord
     pool: MemoryPool
 
 
 class Captures:
-    """`capture_limit` of them are kept, those that were used last. Changed in the pool's turn only.
+    """`capture_limit` of them are kept, those that were used last. Changed under the pool's replay lock only.
 
     Where a memory pool is for all of them, they are given it; else each opens one of its own.
     """
@@ -96,7 +99,11 @@ class Captures:
 
     def drop(self, graph: CapturedGraph) -> None:
         self._by_use.pop(graph, None)
-        self._of_key[graph.key] = [each for each in self._of_key[graph.key] if each is not graph]
+        kept = [each for each in self.of(graph.key) if each is not graph]
+        if kept:
+            self._of_key[graph.key] = kept
+        else:
+            self._of_key.pop(graph.key, None)
         graph.device_graph.close()
         graph.record.state = "dropped"
 
@@ -118,12 +125,16 @@ class Captures:
         self._make_room(reason)
         start = time.perf_counter()
         try:
-            # The program has its casts already.
-            with torch._C._DisableAutocast():
-                device_graph = self._runtime.record(self._program, args, pool, self._options)
+            # The program has its casts already, and was traced under the modes that it is for.
+            with without_autocast(), without_modes():
+                inputs = decide_inputs(self._program, args, self._options)
+                device_graph = self._runtime.record(self._program, inputs, pool, self._options)
         except UnsupportedGraph as obstacle:
             if self._distrusted and isinstance(obstacle, FailedOperator):
                 raise CannotCapture(str(obstacle)) from obstacle
+            raise
+        except (OptionError, InternalError):
+            # No fault of the program.
             raise
         except Exception as error:
             if self._distrusted:
@@ -142,10 +153,10 @@ class Captures:
             streams=device_graph.streams,
             pool=pool.id,
             arena_nbytes=device_graph.footprint.nbytes,
-            copied_nbytes=self._copied_nbytes(args) + device_graph.copied_nbytes,
+            copied_nbytes=_copied_nbytes(inputs) + device_graph.copied_nbytes,
             capture_ms=elapsed_ms,
             device_graph=weakref.ref(device_graph),
-            inputs=tuple((plan.source, plan.role.value, _nbytes(args[plan.index])) for plan in self._program.inputs),
+            inputs=tuple((each.plan.source, each.plan.role.value, _nbytes(each.arg)) for each in inputs),
         )
         ledger.add(record)
         ledger.add_pool(pool)
@@ -189,10 +200,10 @@ class Captures:
             changing.append(reason)
         return "; ".join(changing)
 
-    def _copied_nbytes(self, args: Sequence[Any]) -> int:
-        """The most that a call copies of its inputs."""
-        copies = self._options.clone_input or self._options.on_input_move == "copy"
-        return sum(_nbytes(args[p.index]) for p in self._program.inputs if copies and p.role is InputRole.USER)
+
+def _copied_nbytes(inputs: Sequence[CaptureInput]) -> int:
+    """The most that a call copies of its inputs."""
+    return sum(_nbytes(each.arg) for each in inputs if each.policy in (InputPolicy.COPY, InputPolicy.KEEP))
 
 
 def _nbytes(arg: Any) -> int:

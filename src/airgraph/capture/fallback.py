@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,12 +13,17 @@ import torch
 from airgraph.capture.key import GraphKey
 from airgraph.capture.ledger import GraphRecord, ledger
 from airgraph.capture.warmup import CannotGoOn
-from airgraph.errors import NotAdmitted, Overlapping, Unsuited, UnsupportedGraph
+from airgraph.errors import NotAdmitted, Overlapping, SpoiledCapture, Unsuited, UnsupportedGraph
 from airgraph.program.inputs import InputRole
 from airgraph.program.program import CaptureProgram
-from airgraph.runtime.cpu.engine import engine
+from airgraph.runtime.engine.loading import engine
+from airgraph.torch_internals.dispatcher import without_autocast
+from airgraph.torch_internals.fake_tensors import FakeTensorMode
 
 __all__ = ["Fallback", "Mode"]
+
+# Captures of one key that others may spoil one after the other before its calls are eager for good.
+_MOST_SPOILED = 8
 
 
 class Mode(enum.Enum):
@@ -38,6 +44,8 @@ class Fallback:
         self._uncaptured = uncaptured
         self._written = [plan.index for plan in program.inputs if plan.role is InputRole.MUTATED]
         self._eager_keys: set[GraphKey] = set()
+        # By key, how many captures were spoiled since one succeeded.
+        self._spoiled: Counter[GraphKey] = Counter()
         self._is_eager = False
         # The row of a program that is never captured, and whether it stands in the report.
         self._record: GraphRecord | None = None
@@ -61,9 +69,21 @@ class Fallback:
         self._is_reported = True
 
     def take(self, key: GraphKey, obstacle: UnsupportedGraph) -> None:
-        """Calls of one key from now on."""
+        """Calls of one key from now on; only this one where the next capture may succeed."""
+        if isinstance(obstacle, SpoiledCapture):
+            self._spoiled[key] += 1
+            if self._spoiled[key] < _MOST_SPOILED:
+                self.warn_once(
+                    "spoiled",
+                    f"airgraph: {self._program.name} runs eagerly once: {obstacle}. The next call captures anew.",
+                )
+                return
         self._eager_keys.add(key)
         self._note(str(obstacle), str(key), obstacle)
+
+    def captured(self, key: GraphKey) -> None:
+        """A capture of the key succeeded."""
+        self._spoiled.pop(key, None)
 
     def report_again(self) -> None:
         """Into a report that was reset since: a graph stands there again from its next call on."""
@@ -74,6 +94,7 @@ class Fallback:
     def forget(self) -> None:
         """Keys and warnings; a program that is never captured stays so."""
         self._eager_keys.clear()
+        self._spoiled.clear()
         self._warned.clear()
         self._is_reported = False
 
@@ -89,6 +110,12 @@ class Fallback:
             # The program was lowered for arguments of which none shares memory with one that it writes.
             written, other = (self._program.inputs[index].source for index in found)
             raise Overlapping(f"{written} is written and shares memory with {other}")
+        for index in self._program.strided_writes:
+            if not _is_whole(args[index]):
+                source = self._program.inputs[index].source
+                raise NotAdmitted(
+                    f"{source} is a part of its storage and written by as_strided, perhaps outside that part"
+                )
         if self._program.why_not_admitted is not None:
             reason = self._program.why_not_admitted(args)
             if reason is not None:
@@ -101,7 +128,7 @@ class Fallback:
         except NotAdmitted as refusal:
             return self.on_refused(args, refusal)
         ledger.count("eager_calls")
-        with torch.no_grad(), torch._C._DisableAutocast():
+        with torch.no_grad(), without_autocast():
             return list(self._program.gm(*args))
 
     def on_refused(self, args: list[Any], refusal: NotAdmitted) -> list[Any]:
@@ -131,9 +158,7 @@ class Fallback:
 
     def placeholders(self, args: list[Any]) -> list[Any]:
         """What an eager call would return, with zeros for values; nothing is executed."""
-        from torch._subclasses.fake_tensor import FakeTensorMode
-
-        with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad(), torch._C._DisableAutocast():
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad(), without_autocast():
             fakes = [mode.from_tensor(arg) if isinstance(arg, torch.Tensor) else arg for arg in args]
             try:
                 made = self._program.gm(*fakes)
@@ -160,3 +185,8 @@ class Fallback:
                 stacklevel=2,
             )
         return record
+
+
+def _is_whole(tensor: torch.Tensor) -> bool:
+    """Whether its elements are all that its storage holds."""
+    return bool(tensor.is_contiguous() and tensor.nbytes == tensor.untyped_storage().nbytes())

@@ -6,12 +6,12 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from airgraph.memory.locks import renew_after_fork
 
-__all__ = ["GraphRecord", "Ledger", "ledger"]
+__all__ = ["CachedRecord", "GraphRecord", "Ledger", "ledger"]
 
 
 @dataclass(slots=True)
@@ -38,6 +38,22 @@ class GraphRecord:
     inputs: tuple[tuple[str, str, int], ...] = ()
 
 
+@dataclass(slots=True)
+class CachedRecord:
+    """One row of the report for a function whose graphs are kept in files.
+
+    hits: calls that a graph at hand served. misses: the others; for them files were read, or the function was traced,
+    or neither, for the reasons that `refusals` counts.
+    """
+
+    name: str
+    hits: int = 0
+    misses: int = 0
+    files_read: int = 0
+    traces: int = 0
+    refusals: Counter[str] = field(default_factory=Counter)
+
+
 class Ledger:
     """Counts and rows. Rows are kept until `clear`, callables weakly, so that they can be reset."""
 
@@ -46,17 +62,20 @@ class Ledger:
         renew_after_fork(self, "_lock")
         self.records: list[GraphRecord] = []
         self.callables: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.cached: weakref.WeakSet[Any] = weakref.WeakSet()
         self.pools: weakref.WeakSet[Any] = weakref.WeakSet()
         self.captures = 0
         self.recaptures = 0
         self.eager_calls = 0
         self.pass_changes: Counter[str] = Counter()
-        self._names = 0
+        self._names: Counter[str] = Counter()
 
-    def next_name(self) -> str:
+    def next_name(self, function: str | None) -> str:
+        """The name of one more graph of a function, such as `Model.forward #2`."""
         with self._lock:
-            self._names += 1
-            return f"graph_{self._names}"
+            function = function or "graph"
+            self._names[function] += 1
+            return f"{function} #{self._names[function]}"
 
     def add(self, record: GraphRecord) -> None:
         with self._lock:
@@ -69,6 +88,14 @@ class Ledger:
     def callables_alive(self) -> list[Any]:
         with self._lock:
             return list(self.callables)
+
+    def add_cached(self, function: Any) -> None:
+        with self._lock:
+            self.cached.add(function)
+
+    def cached_alive(self) -> list[Any]:
+        with self._lock:
+            return list(self.cached)
 
     def add_pool(self, pool: Any) -> None:
         with self._lock:

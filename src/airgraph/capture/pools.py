@@ -6,7 +6,7 @@ from airgraph.errors import OptionError
 from airgraph.memory.pool import MemoryPool
 from airgraph.options import Options
 from airgraph.program.program import CaptureProgram
-from airgraph.runtime.base import DeviceRuntime
+from airgraph.runtime.protocol import DeviceRuntime
 
 __all__ = ["pool_for"]
 

@@ -25,14 +25,16 @@ def prepare(
     options: Options,
     example_inputs: Sequence[Any],
     positions: Sequence[int] | None = None,
+    *,
+    name: str,
 ) -> CaptureProgram:
-    """Run the passes on a lowered graph, in place, under a new name. Call inside the inference compiler.
+    """Run the passes on a lowered graph, in place. Call inside the inference compiler.
 
     sources: of the inputs of Dynamo's graph, see `lowering.input_sources`. positions: see `lowering.input_plans`.
+    name: of the program, see `Ledger.next_name`.
     Raises PassError.
     """
     plans = lowering.input_plans(lowered, sources, positions)
-    name = ledger.next_name()
     dump = dump_for(name, options.dump_dir)
     if dump is not None:
         dump.graph("before", lowered)

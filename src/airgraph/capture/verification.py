@@ -13,11 +13,14 @@ from torch.fx import Graph, GraphModule, Node
 from airgraph.errors import ReplayError, UnsupportedGraph
 from airgraph.options import Options
 from airgraph.program import source_lines
-from airgraph.program.inputs import InputRole
-from airgraph.program.operators import is_view_operator, written_arguments
+from airgraph.program.inputs import InputRole, with_copies
+from airgraph.program.nodes import is_view, written_nodes
 from airgraph.program.program import CaptureProgram
-from airgraph.runtime.argument_copies import with_copies
-from airgraph.runtime.base import DeviceRuntime
+from airgraph.runtime.problem import InputProblem
+from airgraph.runtime.protocol import DeviceRuntime
+from airgraph.runtime.recording.inputs import decide_inputs
+from airgraph.torch_internals.dispatcher import without_autocast
+from airgraph.torch_internals.fake_tensors import FakeTensorMode
 
 __all__ = ["Snapshot", "Verification"]
 
@@ -43,7 +46,7 @@ class Verification:
 
     def before(self, args: list[Any]) -> Snapshot:
         """Take it before the replay."""
-        return Snapshot(with_copies(self._program, args, _COPIED), self._generators())
+        return Snapshot(with_copies(self._program.inputs, args, _COPIED), self._generators())
 
     def check(self, snapshot: Snapshot, args: list[Any], outputs: Sequence[Any]) -> None:
         """Compare outputs and mutated arguments with eager's.
@@ -52,7 +55,7 @@ class Verification:
         difference. Generators are left as the replay left them.
         """
         after = self._generators()
-        expected_args = with_copies(self._program, snapshot.args, _COPIED)
+        expected_args = with_copies(self._program.inputs, snapshot.args, _COPIED)
         expected = self._eager(self._program.gm, expected_args, snapshot)
         problem = self._difference(args, outputs, expected_args, expected)
         if problem is not None:
@@ -99,22 +102,23 @@ class Verification:
     def _difference_at(self, node: Node, snapshot: Snapshot) -> str | None:
         gm = _up_to(self._program.gm, node)
         program = CaptureProgram.build(self._program.name, gm, self._program.inputs, self._program.device)
-        ours, theirs = (with_copies(self._program, snapshot.args, _COPIED) for _ in range(2))
+        ours, theirs = (with_copies(self._program.inputs, snapshot.args, _COPIED) for _ in range(2))
         self._set_generators(snapshot.generators)
         try:
-            graph = self._runtime.record(program, ours, self._runtime.open_pool(program.device), self._options)
+            inputs = decide_inputs(program, ours, self._options)
+            graph = self._runtime.record(program, inputs, self._runtime.open_pool(program.device), self._options)
             made = graph.run(list(ours))
         except (UnsupportedGraph, ReplayError):
             return None
         expected = self._eager(gm, theirs, snapshot)
-        if isinstance(made, tuple):
+        if isinstance(made, InputProblem):
             return None
         sizes = (_size_of_difference(a, b) for a, b in zip(made, expected, strict=True))
         return next((size for size in sizes if size is not None), None)
 
     def _eager(self, gm: GraphModule, args: list[Any], snapshot: Snapshot) -> Sequence[Any]:
         self._set_generators(snapshot.generators)
-        with torch.no_grad(), torch._C._DisableAutocast():
+        with torch.no_grad(), without_autocast():
             return list(gm(*args))
 
     def _generators(self) -> tuple[torch.Tensor, ...]:
@@ -131,12 +135,11 @@ class Verification:
 
 def _make_known(gm: GraphModule, args: Sequence[Any]) -> None:
     """Give nodes the forms of their values where they have none, as in a graph that was read from a cache."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
     if all("val" in node.meta for node in gm.graph.nodes if node.op == "call_function"):
         return
-    with torch.no_grad(), torch._C._DisableAutocast():
+    with torch.no_grad(), without_autocast():
         FakeTensorProp(gm, FakeTensorMode(allow_non_fake_inputs=True)).propagate(*args)
 
 
@@ -154,7 +157,7 @@ def _up_to(gm: GraphModule, node: Node) -> GraphModule:
     written: list[Node] = []
     for each in gm.graph.nodes:
         copies[each] = graph.node_copy(each, copies.__getitem__)
-        written += _written(each)
+        written += written_nodes(each)
         if each is node:
             break
     alive = [each for each in copies if each.op == "call_function" and not copies.keys() >= each.users.keys()]
@@ -173,8 +176,8 @@ def _up_to(gm: GraphModule, node: Node) -> GraphModule:
 
 def _computes(node: Node) -> bool:
     """Whether a node is an operator that makes or writes tensors."""
-    is_operator = isinstance(node.target, torch._ops.OpOverload) and not is_view_operator(node.target)
-    return is_operator and bool(_made(node) or _written(node))
+    is_operator = isinstance(node.target, torch._ops.OpOverload) and not is_view(node)
+    return is_operator and bool(_made(node) or written_nodes(node))
 
 
 def _made(node: Node) -> list[_Value]:
@@ -183,13 +186,6 @@ def _made(node: Node) -> list[_Value]:
     if isinstance(value, (tuple, list)):
         return [(node, i) for i, element in enumerate(value) if isinstance(element, torch.Tensor)]
     return [(node, None)] if isinstance(value, torch.Tensor) else []
-
-
-def _written(node: Node) -> list[Node]:
-    found: list[Node] = []
-    if isinstance(node.target, torch._ops.OpOverload):
-        torch.fx.node.map_arg(written_arguments(node.target, node.args, node.kwargs), found.append)
-    return found
 
 
 def _size_of_difference(ours: Any, theirs: Any) -> str | None:

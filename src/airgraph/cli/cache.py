@@ -79,8 +79,11 @@ def clear(
 
 def _remove_empty(folder: Path, root: Path) -> None:
     """A folder without graphs, with its lock, and those above it."""
-    while folder != root and not any(each.name != ".lock" for each in folder.iterdir()):
-        (folder / ".lock").unlink(missing_ok=True)
+    from airgraph.cache.store.folder import BESIDE
+
+    while folder != root and not any(each.name not in BESIDE for each in folder.iterdir()):
+        for name in BESIDE:
+            (folder / name).unlink(missing_ok=True)
         folder.rmdir()
         folder = folder.parent
     if {each.name for each in root.iterdir()} == {".key"}:

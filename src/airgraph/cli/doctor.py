@@ -6,19 +6,23 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
-import shlex
 import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from airgraph.cli import models
+from airgraph import environment
+from airgraph.cli.demo import models
 from airgraph.cli.failure import EXIT_FAILED, CommandError
+from airgraph.errors import OptionError
+from airgraph.torch_internals.probes import INTERNALS, Internal, is_there
 
 __all__ = ["Check", "Verdict", "command", "run_checks"]
 
@@ -47,13 +51,17 @@ class Check:
     remedy: str = ""
 
 
-def command() -> int:
+def command(
+    internals: Annotated[
+        bool, typer.Option("--internals", help="Also show each name of PyTorch's own that airgraph depends on.")
+    ] = False,
+) -> int:
     """Show versions, devices and the native engine, each with what to do if it is not right."""
-    checks = list(run_checks())
+    checks = [*run_checks(), *(_each_internal() if internals else ())]
     table = Table(title="airgraph doctor", title_justify="left")
-    table.add_column("")
+    # Folded, so that a narrow terminal cuts no name and no path short.
+    table.add_column("", overflow="fold")
     table.add_column("state", no_wrap=True)
-    # Folded, so that a narrow terminal cuts no path short.
     table.add_column("found", overflow="fold")
     table.add_column("what to do", overflow="fold")
     for check in checks:
@@ -78,6 +86,7 @@ def run_checks() -> Iterator[Check]:
     yield _npu()
     yield from _engine()
     yield _backend_name()
+    yield _internals()
     yield _demo_weights()
 
 
@@ -141,11 +150,15 @@ def _engine() -> Iterator[Check]:
     """The native engine, and the compiler, which matters only when the engine is missing."""
     compiler = _find_compiler()
     try:
-        from airgraph.runtime.cpu.engine import engine_status
+        from airgraph.runtime.engine.loading import engine_status
     except ImportError as error:
-        yield Check("native engine", Verdict.PROBLEM, f"airgraph.runtime.cpu cannot be imported: {error}", REINSTALL)
+        yield Check("native engine", Verdict.PROBLEM, f"airgraph.runtime.engine cannot be imported: {error}", REINSTALL)
         return
-    status = engine_status()
+    try:
+        status = engine_status()
+    except OptionError as error:
+        yield Check("native engine", Verdict.PROBLEM, str(error).rstrip("."), f"unset {environment.ENGINE.name}")
+        return
     if status.loaded:
         yield Check("native engine", Verdict.OK, f"{status.path}, {status.kernels} kernels of its own")
         yield Check("SIMD level", Verdict.OK, status.simd_level)
@@ -168,19 +181,37 @@ def _engine() -> Iterator[Check]:
 
 
 def _find_compiler() -> str | None:
-    # CXX may carry a wrapper or flags: "ccache g++".
-    chosen = shlex.split(os.environ.get("CXX", ""))
-    candidates = tuple(chosen[:1]) or COMPILERS
-    return next((path for path in map(shutil.which, candidates) if path is not None), None)
+    return next((path for path in map(shutil.which, environment.compilers(*COMPILERS)) if path is not None), None)
 
 
 def _backend_name() -> Check:
-    import torch
+    from airgraph.torch_internals import dynamo
 
     name = 'backend="airgraph"'
-    if "airgraph" in torch._dynamo.list_backends(exclude_tags=()):
+    if "airgraph" in dynamo.backend_names():
         return Check(name, Verdict.OK, "known to torch.compile")
     return Check(name, Verdict.WARNING, "unknown to torch.compile", f"{REINSTALL}, or pass airgraph.get_backend()")
+
+
+def _internals() -> Check:
+    name = "PyTorch's internals"
+    asked = [(each, is_there(each)) for each in INTERNALS]
+    gone = [each for each, there in asked if there is False]
+    if gone:
+        found = "; ".join(f"{_names(each)} gone: {each.used_for}" for each in gone)
+        return Check(name, Verdict.WARNING, found, "use a torch that airgraph is tested with, see docs/installation.md")
+    return Check(name, Verdict.OK, f"all {sum(len(each.names) for each, there in asked if there)} names are there")
+
+
+def _each_internal() -> Iterator[Check]:
+    verdicts = {True: Verdict.OK, False: Verdict.WARNING, None: Verdict.ABSENT}
+    for each in INTERNALS:
+        found = f"for {each.used_for}; seen in torch {each.seen_in}"
+        yield Check(_names(each), verdicts[is_there(each)], found, f"goes with: {each.until}")
+
+
+def _names(each: Internal) -> str:
+    return f"{each.place}: {', '.join(each.names)}"
 
 
 def _demo_weights() -> Check:

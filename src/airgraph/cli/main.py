@@ -5,7 +5,6 @@ Exit codes: 0 done, 1 failed, 2 wrong arguments, 70 unexpected error, 130 interr
 
 from __future__ import annotations
 
-import os
 import sys
 import textwrap
 import traceback
@@ -15,14 +14,15 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from airgraph.cli import cache, doctor, generate
+from airgraph import environment
+from airgraph.cli import cache, doctor
+from airgraph.cli.demo import generate
 from airgraph.cli.failure import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_UNEXPECTED, EXIT_USAGE, CommandError
 from airgraph.cli.standard_streams import complain, lost_output, open_streams
 from airgraph.errors import AirgraphError
 
 __all__ = ["app", "main"]
 
-TRACEBACK_VARIABLE = "AIRGRAPH_TRACEBACK"
 UNEXPECTED_WIDTH = 300
 # typer exports BadParameter but not its base, which also covers unknown options and commands.
 _USAGE_ERROR = cast(type[Exception], typer.BadParameter.__mro__[1])
@@ -116,12 +116,12 @@ def _unexpected(error: Exception) -> int:
         return _fail(str(cause), EXIT_FAILED, error)
     # Foreign errors may print whole tensors.
     what = textwrap.shorten(str(error), UNEXPECTED_WIDTH, placeholder=" ...")
-    message = f"{type(error).__name__}: {what} (set {TRACEBACK_VARIABLE}=1 for the traceback)"
+    message = f"{type(error).__name__}: {what} (set {environment.TRACEBACK.name}=1 for the traceback)"
     return _fail(message, EXIT_UNEXPECTED, error)
 
 
 def _fail(message: str, exit_code: int, error: BaseException) -> int:
-    if os.environ.get(TRACEBACK_VARIABLE, "0") not in ("", "0"):
+    if environment.traceback_wanted():
         complain("".join(traceback.format_exception(error)).rstrip())
     complain(f"airgraph: error: {_one_line(message)}")
     return exit_code

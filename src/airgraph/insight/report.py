@@ -41,10 +41,12 @@ _POOL_ROW = (
     "copied_nbytes",
 )
 
+_CACHED_ROW = ("name", "hits", "misses", "files_read", "traces", "refusals")
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A snapshot. `str()` is a table, `to_dict()` plain data with the keys that API.md lists.
+    """A snapshot. `str()` is a table, `to_dict()` plain data with the keys that docs/api.md lists.
 
     Of a pool: nbytes is the sum of arena, inputs and outputs; saved: what its graphs would take more if each had memory
     of its own; copied: the most that one call copies, of inputs and within the graph.
@@ -54,6 +56,7 @@ class Report:
     pools: tuple[dict[str, Any], ...]
     counters: dict[str, int]
     passes: dict[str, int]
+    cached: tuple[dict[str, Any], ...] = ()
     _records: tuple[GraphRecord, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -62,6 +65,7 @@ class Report:
             "pools": [dict(row) for row in self.pools],
             "counters": dict(self.counters),
             "passes": dict(self.passes),
+            "cached": [{**row, "refusals": dict(row["refusals"])} for row in self.cached],
         }
 
     def save(self, path: str | Path) -> Path:
@@ -80,6 +84,7 @@ class Report:
 
     def __str__(self) -> str:
         from rich.console import Console
+        from rich.markup import escape
         from rich.table import Table
 
         graphs = Table(title="airgraph: graphs")
@@ -97,11 +102,19 @@ class Report:
             passes.add_column(column)
         for name, changes in self.passes.items():
             passes.add_row(name, str(changes))
+        cached = Table(title="functions with a compile cache")
+        for column in _CACHED_ROW:
+            cached.add_column(column, overflow="fold")
+        for row in self.cached:
+            reasons = "\n".join(f"{count} x {reason}" for reason, count in row["refusals"].items())
+            cached.add_row(*(str(row[column]) for column in _CACHED_ROW[:-1]), escape(reasons))
         out = io.StringIO()
         console = Console(file=out, width=140)
         console.print(graphs)
         console.print(pools)
         console.print(passes)
+        if self.cached:
+            console.print(cached)
         console.print("  ".join(f"{name}: {count}" for name, count in self.counters.items()))
         return out.getvalue()
 
@@ -121,7 +134,9 @@ def explain() -> Report:
         "replays": sum(record.replays for record in records),
         "eager_calls": ledger.eager_calls,
     }
-    return Report(graphs, pools, counters, dict(ledger.pass_changes), tuple(records))
+    counts = sorted((function.counts() for function in ledger.cached_alive()), key=lambda each: each.name)
+    cached = tuple({name: getattr(each, name) for name in _CACHED_ROW} for each in counts if each.hits or each.misses)
+    return Report(graphs, pools, counters, dict(ledger.pass_changes), cached, tuple(records))
 
 
 def _pool_row(pool: MemoryPool, records: list[GraphRecord]) -> dict[str, Any]:
@@ -144,6 +159,8 @@ def _pool_row(pool: MemoryPool, records: list[GraphRecord]) -> dict[str, Any]:
 def reset() -> None:
     """Forget every capture and every count, and free the memory of all pools. Compiled functions capture anew."""
     ledger.clear()
+    for function in ledger.cached_alive():
+        function.reset_counts()
     for graphed in ledger.callables_alive():
         graphed.reset()
     if ledger.pools_alive():

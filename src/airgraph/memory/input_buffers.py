@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import weakref
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
+
+from airgraph.torch_internals.storages import StorageWeakRef
 
 __all__ = ["Follower", "InputBuffers"]
 
@@ -17,31 +19,39 @@ class Follower(Protocol):
     def move_to(self, address: int) -> None: ...
 
 
+@dataclass(slots=True, eq=False)
+class _Shared:
+    """Of one position: its block, who follows it, and those that it has replaced."""
+
+    block: torch.Tensor
+    followers: weakref.WeakSet[Follower] = field(default_factory=weakref.WeakSet)
+    replaced: list[tuple[StorageWeakRef, int]] = field(default_factory=list)
+
+
 class InputBuffers:
     """One block of memory for each copied input, sized for the largest capture.
 
-    A block that is too small is replaced. Graphs that can follow move to the new one; the others keep the old.
+    A block that is too small is replaced. Graphs that can follow move to the new one; the others keep the old. An
+    exception of a signal handler may fall anywhere: each change is whole, or made up for by the next one.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._blocks: list[torch.Tensor] = []
-        self._followers: list[weakref.WeakSet[Follower]] = []
-        self._replaced: list[list[tuple[StorageWeakRef, int]]] = []
+        self._shared: list[_Shared] = []
         # Blocks that were replaced and that graphs may still use.
         self._leaving: list[torch.Tensor] = []
 
     @property
     def block_nbytes(self) -> tuple[int, ...]:
         """Of the blocks that the next capture may use."""
-        return tuple(block.nbytes for block in self._blocks)
+        return tuple(each.block.nbytes for each in self._shared)
 
     @property
     def nbytes(self) -> tuple[int, ...]:
         """Of all blocks by input, those included that were replaced and that older graphs keep."""
         return tuple(
-            block.nbytes + sum(nbytes for storage, nbytes in replaced if not storage.expired())
-            for block, replaced in zip(self._blocks, self._replaced, strict=True)
+            each.block.nbytes + sum(nbytes for storage, nbytes in each.replaced if not storage.expired())
+            for each in self._shared
         )
 
     def block(self, position: int, nbytes: int, follower: Follower | None = None) -> torch.Tensor:
@@ -49,29 +59,28 @@ class InputBuffers:
 
         follower: is told where the block lies, now and whenever another takes its place; held weakly.
         """
-        while len(self._blocks) <= position:
-            self._blocks.append(torch.empty(0, dtype=torch.uint8, device=self._device))
-            self._followers.append(weakref.WeakSet())
-            self._replaced.append([])
-        if self._blocks[position].nbytes < nbytes:
-            old = self._blocks[position]
-            self._replaced[position].append((StorageWeakRef(old.untyped_storage()), old.nbytes))
+        while len(self._shared) <= position:
+            self._shared.append(_Shared(self._made(0)))
+        shared = self._shared[position]
+        if shared.block.nbytes < nbytes:
+            replaced = [*shared.replaced, (StorageWeakRef(shared.block.untyped_storage()), shared.block.nbytes)]
             # It lives until all have moved, in the next call if this one is interrupted.
-            self._leaving.append(old)
-            del old
-            self._blocks[position] = torch.empty(nbytes, dtype=torch.uint8, device=self._device)
+            self._leaving.append(shared.block)
+            made = self._made(nbytes)
+            # No handler of a signal runs between two assignments.
+            shared.block, shared.replaced = made, replaced
         if self._leaving:
-            for block, followers in zip(self._blocks, self._followers, strict=True):
-                for each in list(followers):
-                    each.move_to(block.data_ptr())
+            for each in self._shared:
+                for one in list(each.followers):
+                    one.move_to(each.block.data_ptr())
             self._leaving.clear()
-        block = self._blocks[position]
         if follower is not None:
-            self._followers[position].add(follower)
-            follower.move_to(block.data_ptr())
-        return block
+            shared.followers.add(follower)
+            follower.move_to(shared.block.data_ptr())
+        return shared.block
 
     def clear(self) -> None:
-        self._blocks.clear()
-        self._followers.clear()
-        self._replaced.clear()
+        self._shared.clear()
+
+    def _made(self, nbytes: int) -> torch.Tensor:
+        return torch.empty(nbytes, dtype=torch.uint8, device=self._device)

@@ -12,24 +12,24 @@ import torch
 from airgraph.memory.footprint import Footprint, overlaid
 from airgraph.memory.input_buffers import InputBuffers
 from airgraph.memory.region import Region
-from airgraph.memory.turn import Turn
+from airgraph.memory.replay_lock import ReplayLock
 
-__all__ = ["ArenaPool", "Lease", "MemoryPool", "TurnLike"]
+__all__ = ["ArenaPool", "Lease", "MemoryPool", "PoolLock"]
 
 _ids = itertools.count(1)
 _lease_ids = itertools.count(1)
 
 
-class TurnLike(Protocol):
-    """The right to run the graphs of a pool: `memory.turn.Turn`, or the native engine's."""
+class PoolLock(Protocol):
+    """The right to run the graphs of a pool: `memory.replay_lock.ReplayLock`, or the native engine's."""
 
-    def having(self, what: str) -> Any: ...
+    def holding(self, what: str) -> Any: ...
 
     def if_free(self) -> Any: ...
 
 
 class Lease:
-    """A graph's share of a pool. While it lives the memory is the graph's to write, in its turn."""
+    """A graph's share of a pool. While it lives the memory is the graph's to write, under its replay lock."""
 
     __slots__ = ("__weakref__", "footprint", "id", "pool", "region")
 
@@ -41,19 +41,19 @@ class Lease:
 
 
 class MemoryPool:
-    """An owned handle to memory that captured graphs share; they run one at a time, see `turn`.
+    """An owned handle to memory that captured graphs share; they run one at a time, see `replay_lock`.
 
     id: unique in the process. A closed pool takes no new graph; its memory goes with the last of its graphs.
-    neighbours: what the runtime's graphs know of one another. turn: a runtime whose graphs take it themselves gives its
-    own. Whatever changes what the pool holds happens in that turn; leases may end at any moment, in any thread, and are
-    struck off in the next one.
+    neighbours: what the runtime's graphs know of one another. replay_lock: a runtime whose graphs take it themselves
+    gives its own. Whatever changes what the pool holds happens under that lock; leases may end at any moment, in any
+    thread, and are struck off when it is held next.
     """
 
-    def __init__(self, device: torch.device, turn: TurnLike | None = None) -> None:
+    def __init__(self, device: torch.device, replay_lock: PoolLock | None = None) -> None:
         self.id = next(_ids)
         self.device = device
         self.closed = False
-        self.turn: TurnLike = Turn() if turn is None else turn
+        self.replay_lock: PoolLock = ReplayLock() if replay_lock is None else replay_lock
         self.inputs = InputBuffers(device)
         self.neighbours: Any = None
         self._leased: dict[int, Footprint] = {}
@@ -89,12 +89,12 @@ class MemoryPool:
         return overlaid((self.footprint, footprint)).nbytes
 
     def take(self, footprint: Footprint) -> Lease:
-        """Memory for one more graph. Ask in the pool's turn."""
+        """Memory for one more graph. Ask under the pool's replay lock."""
         self.strike_off()
         return self._keep(Lease(self, footprint))
 
     def strike_off(self) -> None:
-        """Let go of what ended leases held. Ask in the pool's turn."""
+        """Let go of what ended leases held. Ask under the pool's replay lock."""
         while self._ended:
             # Off the list last: an exception that falls between leaves nothing behind.
             self._leased.pop(self._ended[0], None)
@@ -115,7 +115,7 @@ class MemoryPool:
     def _end(self, lease_id: int) -> None:
         """Called by the garbage collector: in any thread, perhaps while a graph of the pool runs."""
         self._ended.append(lease_id)
-        with self.turn.if_free() as mine:
+        with self.replay_lock.if_free() as mine:
             if mine:
                 self.strike_off()
 
@@ -136,8 +136,8 @@ class MemoryPool:
 class ArenaPool(MemoryPool):
     """CPU memory. The intermediates of all its graphs overlay one another in one region."""
 
-    def __init__(self, turn: TurnLike | None = None) -> None:
-        super().__init__(torch.device("cpu"), turn)
+    def __init__(self, replay_lock: PoolLock | None = None) -> None:
+        super().__init__(torch.device("cpu"), replay_lock)
         self._region: Region | None = None
 
     def take(self, footprint: Footprint) -> Lease:

@@ -9,12 +9,18 @@ from __future__ import annotations
 import functools
 import logging
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._higher_order_ops.auto_functionalize import (
+from torch.fx import GraphModule, Node
+
+from airgraph.passes.analysis.sizes import Sizes
+from airgraph.passes.analysis.strided_views import Step, plain_views
+from airgraph.program.nodes import computed, is_view, nodes_in, notes
+from airgraph.program.trees import leaves, mapped
+from airgraph.torch_internals.functionalized import (
     AsStridedViewInfo,
     SliceViewInfo,
     auto_functionalized,
@@ -23,12 +29,7 @@ from torch._higher_order_ops.auto_functionalize import (
     read_view_information_from_args,
     try_use_slice,
 )
-from torch.fx import GraphModule, Node
-from torch.fx.experimental.symbolic_shapes import statically_known_true
-
-from airgraph.passes.aliases import is_view
-from airgraph.passes.sizes import Sizes
-from airgraph.passes.strided_views import Step, plain_views
+from airgraph.torch_internals.symbolic_shapes import statically_known_true
 
 __all__ = ["call_mutating_operators", "note_shared_arguments"]
 
@@ -36,7 +37,6 @@ log = logging.getLogger(__name__)
 
 _aten = torch.ops.aten
 _WRAPPERS = (auto_functionalized, auto_functionalized_v2)
-_SHARED = "arguments_that_share_memory"
 
 
 def note_shared_arguments(gm: GraphModule) -> None:
@@ -46,9 +46,9 @@ def note_shared_arguments(gm: GraphModule) -> None:
     """
     for node in _wrapped_calls(gm):
         _, bases, arguments = _taken_apart(node)
-        shared = [name for name, value in arguments.items() if any(_lies_in(each, bases) for each in _nodes(value))]
+        shared = [name for name, value in arguments.items() if any(_lies_in(each, bases) for each in nodes_in(value))]
         if shared:
-            node.meta[_SHARED] = shared
+            notes(node)["shared_arguments"] = tuple(shared)
 
 
 def call_mutating_operators(gm: GraphModule) -> int:
@@ -87,15 +87,9 @@ def _taken_apart(node: Node) -> tuple[dict[str, Any] | None, list[Any], dict[str
     return read_view_information_from_args(names, types, arguments, bases), bases, arguments
 
 
-def _nodes(value: Any) -> list[Node]:
-    found: list[Node] = []
-    torch.fx.node.map_arg(value, found.append)
-    return found
-
-
 def _lies_in(node: Node, bases: Sequence[Any]) -> Node | None:
     """The one of these that a node is, or is a view of."""
-    written = _nodes(bases)
+    written = nodes_in(bases)
     seen: Any = node
     while isinstance(seen, Node) and seen not in written and is_view(seen):
         seen = seen.args[0]
@@ -123,7 +117,7 @@ class _Replacing:
                 arguments = dict(zip(get_mutable_args(op)[0], written, strict=True))
             else:
                 arguments = {name: self._follow(recipe, written) for name, recipe in recipes.items()}
-            for name in node.meta.get(_SHARED, ()):
+            for name in notes(node).get("shared_arguments", ()):
                 others[name] = torch.fx.node.map_arg(others.get(name), lambda n: self._in_copy(n, bases, copies))
             given = {**others, **arguments}
             # In the order in which they stood.
@@ -187,7 +181,7 @@ class _Replacing:
         where = (info.size, info.stride, info.storage_offset)
         size, stride, offset = torch.fx.node.map_arg(where, lambda n: n.meta["val"])
         steps = plain_views(form, size, stride, offset)
-        if steps is not None and self._sizes.known(_numbers([args for _, args in steps])):
+        if steps is not None and self._sizes.known(leaves([args for _, args in steps])):
             return steps
         same_strides = zip(form.clone().stride(), form.stride(), strict=True)
         if not all(statically_known_true(ours == theirs) for ours, theirs in same_strides):
@@ -206,23 +200,12 @@ class _Replacing:
 
     def _written(self, value: Any) -> Any:
         """Arguments of an operator, with symbols as nodes that compute them."""
-        if isinstance(value, (tuple, list)):
-            return type(value)(self._written(item) for item in value)
-        return self._sizes.write(value) if isinstance(value, torch.SymInt) else value
+        return mapped(lambda each: self._sizes.write(each) if isinstance(each, torch.SymInt) else each, value)
 
     def _made(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
         view = self._graph.call_function(op, args, kwargs)
-        values, named = torch.fx.node.map_arg((args, kwargs), lambda n: n.meta["val"])
-        view.meta = {"val": op(*values, **named)}
+        view.meta = {"val": computed(op, *args, **kwargs)}
         return view
-
-
-def _numbers(value: Any) -> Iterator[Any]:
-    if isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _numbers(item)
-    else:
-        yield value
 
 
 def _replace_by(item: Node, new: Any) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from airgraph.passes.aliases import is_view
-from airgraph.passes.in_place_forms import fits_in_place, is_elementwise
-from airgraph.passes.input_chain import PARTS
-from airgraph.passes.memory_use import MemoryUse
+from airgraph.passes.analysis.in_place_forms import fits_in_place, is_elementwise
+from airgraph.passes.analysis.input_chain import PARTS
+from airgraph.passes.analysis.memory_use import MemoryUse
+from airgraph.program.nodes import is_view
 
 __all__ = ["share_common_subexpressions"]
 

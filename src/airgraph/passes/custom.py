@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, GraphModule, Node
+
+from airgraph.torch_internals.fake_tensors import FakeTensor
 
 __all__ = ["Before"]
 

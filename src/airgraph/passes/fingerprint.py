@@ -11,10 +11,13 @@ from typing import Any
 
 from airgraph.options import Options
 from airgraph.passes.pattern_fusion import registered_functions
-from airgraph.program import operators
+from airgraph.program import nodes, operators, trees
 from airgraph.program.code_identity import held_text, identity_of, is_code
 
 __all__ = ["fingerprint", "identity"]
+
+# What passes know from elsewhere.
+_KNOWLEDGE = (nodes, operators, trees)
 
 
 def fingerprint(options: Options) -> str:
@@ -33,7 +36,7 @@ def fingerprint(options: Options) -> str:
 def _own_sources() -> bytes:
     """A digest of this package's files, and of what they know about operators."""
     digest = hashlib.sha256()
-    for path in [*sorted(Path(__file__).parent.glob("*.py")), Path(operators.__file__)]:
+    for path in [*sorted(Path(__file__).parent.rglob("*.py")), *(Path(str(each.__file__)) for each in _KNOWLEDGE)]:
         digest.update(path.name.encode())
         digest.update(path.read_bytes())
     return digest.digest()

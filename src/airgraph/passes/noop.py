@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from airgraph.passes.aliases import is_view
-from airgraph.passes.in_place_forms import same_form
-from airgraph.passes.input_chain import PARTS, is_put_back, is_whole, unseen
-from airgraph.passes.memory_use import MemoryUse
+from airgraph.passes.analysis.in_place_forms import same_form
+from airgraph.passes.analysis.input_chain import PARTS, is_put_back, is_whole, unseen
+from airgraph.passes.analysis.memory_use import MemoryUse
+from airgraph.program.nodes import is_view
+from airgraph.torch_internals.symbolic_shapes import statically_known_true
 
 __all__ = ["remove_noops"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch.fx import GraphModule, Node
 
-from airgraph.passes.aliases import is_view
-from airgraph.passes.in_place_forms import same_form
-from airgraph.passes.input_chain import PARTS, is_whole
-from airgraph.passes.memory_use import MemoryUse
-from airgraph.passes.sizes import Sizes
+from airgraph.passes.analysis.in_place_forms import same_form
+from airgraph.passes.analysis.input_chain import PARTS, is_whole
+from airgraph.passes.analysis.memory_use import MemoryUse
+from airgraph.passes.analysis.sizes import Sizes
+from airgraph.program.nodes import is_view
 
 __all__ = ["skip_overwritten_values"]
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule
 
 from airgraph.errors import OptionError
+from airgraph.torch_internals import inductor
+from airgraph.torch_internals.fake_tensors import FakeTensor
 
 __all__ = ["apply_replacements", "register_replacement", "registered_functions"]
 
@@ -42,14 +43,13 @@ def register_replacement(
     for name, function in (("pattern", pattern), ("replacement", replacement), ("extra_check", extra_check)):
         if not callable(function) and not (name == "extra_check" and function is None):
             raise OptionError(f"register_replacement: {name}: expected a function, got {function!r}.")
-    from torch._inductor import pattern_matcher
-
-    matcher = pattern_matcher.PatternMatcherPass(pass_name="airgraph")
+    patterns = inductor.pattern_matcher()
+    matcher = patterns.PatternMatcherPass(pass_name="airgraph")
     # Without decompositions, as graphs reach the passes.
-    trace = functools.partial(pattern_matcher.fwd_only, run_functional_passes=False, get_decomp_fn=dict)
+    trace = functools.partial(patterns.fwd_only, run_functional_passes=False, get_decomp_fn=dict)
     check = extra_check if extra_check is not None else lambda match: True
     try:
-        pattern_matcher.register_replacement(
+        patterns.register_replacement(
             pattern, replacement, list(example_inputs), trace, matcher, extra_check=check, get_decomp_fn=dict
         )
     except (RuntimeError, TypeError, ValueError, AssertionError) as error:
@@ -68,9 +68,7 @@ def apply_replacements(gm: GraphModule) -> int:
     """Apply the registered replacements in the order of their registration; returns how many matches were replaced."""
     if not _rules:
         return 0
-    from torch._inductor.virtualized import V
-
     values = (node.meta.get("val") for node in gm.graph.nodes)
     mode = next((value.fake_mode for value in values if isinstance(value, FakeTensor)), None)
-    with V.set_fake_mode(mode):
+    with inductor.with_fake_mode(mode):
         return sum(rule.matcher.apply(gm) for rule in _rules)

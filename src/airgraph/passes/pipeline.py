@@ -18,14 +18,15 @@ from airgraph.passes.auto_functionalized import call_mutating_operators, note_sh
 from airgraph.passes.common_subexpressions import share_common_subexpressions
 from airgraph.passes.custom import Before
 from airgraph.passes.dead_code import remove_dead_code
-from airgraph.passes.inplace import reinplace_intermediates
-from airgraph.passes.input_inplace import reinplace_mutated_inputs
 from airgraph.passes.noop import remove_noops
 from airgraph.passes.overwritten import skip_overwritten_values
 from airgraph.passes.pattern_fusion import apply_replacements
+from airgraph.passes.reinplace_inputs import reinplace_inputs
+from airgraph.passes.reinplace_intermediates import reinplace_intermediates
 from airgraph.passes.remove_cat import remove_cats
 from airgraph.passes.shape_arithmetic import fold_shape_arithmetic
 from airgraph.program.streams import stream_of
+from airgraph.torch_internals.graphs import set_graph
 
 __all__ = ["PASSES", "Pass", "run_passes"]
 
@@ -57,7 +58,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("shape_arithmetic", fold_shape_arithmetic, always=True),
     Pass("common_subexpressions", share_common_subexpressions, always=True),
     Pass("dead_code", remove_dead_code, always=True),
-    Pass("input_inplace_pass", reinplace_mutated_inputs, reinplaces=True, annotates=True),
+    Pass("input_inplace_pass", reinplace_inputs, reinplaces=True, annotates=True),
     Pass("remove_cat_ops", remove_cats, reinplaces=True),
     Pass("inplace_pass", reinplace_intermediates, reinplaces=True),
 )
@@ -132,27 +133,21 @@ def _run(each: Pass, gm: GraphModule, spare: Graph | None) -> tuple[int, Graph |
     spare: such a copy, on which the pass works.
     """
     before = gm.graph
-    _set_graph(gm, copy.deepcopy(before) if spare is None else spare)
+    set_graph(gm, copy.deepcopy(before) if spare is None else spare)
     try:
         changed = each.run(gm)
         if changed or each.custom:
             gm.graph.lint()
     except Exception as error:
         # Whatever a pass raises, the graph of before is whole.
-        _set_graph(gm, before)
+        set_graph(gm, before)
         who = getattr(error, "node", "")
         raise PassError(f"pass {each.name!r} failed{f' at {who}' if who else ''}: {error}.") from error
     if changed or each.annotates:
         return changed, None
     unchanged = gm.graph
-    _set_graph(gm, before)
+    set_graph(gm, before)
     return 0, unchanged
-
-
-def _set_graph(gm: GraphModule, graph: Graph) -> None:
-    """As `gm.graph = graph`, without generating code: a later pass may change it."""
-    gm._graph = graph
-    graph.owning_module = gm
 
 
 def _streams(gm: GraphModule) -> int:

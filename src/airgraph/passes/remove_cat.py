@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from airgraph.passes.memory_use import MemoryUse
+from airgraph.passes.analysis.memory_use import MemoryUse
+from airgraph.passes.analysis.sizes import Sizes
 from airgraph.passes.shape_arithmetic import fold_shape_arithmetic
-from airgraph.passes.sizes import Sizes
 from airgraph.program.operators import out_form
+from airgraph.program.trees import mapped
+from airgraph.torch_internals.symbolic_shapes import statically_known_true
 
 log = logging.getLogger(__name__)
 
@@ -193,9 +194,7 @@ class _Writer:
         return call
 
     def _written(self, value: Any) -> Any:
-        if isinstance(value, (tuple, list)):
-            return tuple(self._written(item) for item in value)
-        return self._sizes.write(value) if isinstance(value, (int, torch.SymInt)) else value
+        return mapped(lambda each: self._sizes.write(each) if isinstance(each, (int, torch.SymInt)) else each, value)
 
 
 def _writes_where_told(part: Node) -> bool:

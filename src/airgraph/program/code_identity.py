@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import _abc  # type: ignore[import-not-found]
 import enum
 import functools
 import hashlib
+import os
 import sys
 import threading
 import types
@@ -25,6 +27,7 @@ __all__ = [
     "with_metaclasses",
     "identity_of",
     "is_code",
+    "is_under_torch",
     "is_versioned_class",
 ]
 
@@ -35,13 +38,19 @@ CODE = (
 )  # fmt: skip
 _CONSTANTS = (bool, int, float, str, bytes, complex, type(None), type(...), torch.dtype, torch.device, torch.layout)
 _BY_VERSION = frozenset(sys.stdlib_module_names) - {"__main__"} | {"torch", "torch_npu", "airgraph"}
+# What PyTorch itself is built on.
+_UNDER_TORCH = {
+    "sympy", "mpmath", "numpy", "networkx", "jinja2", "markupsafe", "fsspec", "filelock", "typing_extensions",
+    "torchgen", "tqdm", "setuptools", "_distutils_hack",
+}  # fmt: skip
+_STANDARD_LIBRARY = os.path.realpath(os.path.dirname(os.__file__))
 # Of a class, what says nothing of what its objects do.
 _UNTOLD = {
     "__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__annotate__", "__annotate_func__",
     "__annotations_cache__", "__abstractmethods__", "_abc_impl", "__firstlineno__", "__static_attributes__",
     "__orig_bases__", "__parameters__", "__dataclass_params__", "__hash__", "__match_args__", "__qualname__",
     "_member_map_", "_value2member_map_", "_member_names_", "_use_args_", "_unhashable_values_", "_hashable_values_",
-    "_new_member_", "_generate_next_value_", "_value_repr_", "_inverted_",
+    "_new_member_", "_generate_next_value_", "_value_repr_", "_inverted_", "__slotnames__",
 }  # fmt: skip
 
 # Of a code's flags: whether it takes *args, is a generator and so on; not what `from __future__` sets.
@@ -60,7 +69,23 @@ def is_code(value: Any) -> bool:
 
 def goes_by_version(module: str | None) -> bool:
     """Whether a module is of Python, PyTorch or airgraph, whose versions are compared as a whole."""
-    return str(module).partition(".")[0] in _BY_VERSION
+    package = str(module).partition(".")[0]
+    return package in _BY_VERSION and _comes_from_there(package, getattr(sys.modules.get(package), "__file__", None))
+
+
+def is_under_torch(module: str) -> bool:
+    """Whether a module is of a library that PyTorch stands on: what it does and keeps is not the program's."""
+    return module.partition(".")[0] in _UNDER_TORCH
+
+
+@functools.cache
+def _comes_from_there(package: str, file: str | None) -> bool:
+    """Not so where a file of the user's has the name of a module of the standard library."""
+    if package not in sys.stdlib_module_names or not isinstance(file, str):
+        return True
+    folder = os.path.realpath(os.path.dirname(os.path.abspath(file)))
+    parts = set(os.path.relpath(folder, _STANDARD_LIBRARY).split(os.sep))
+    return parts.isdisjoint({os.pardir, "site-packages", "dist-packages"})
 
 
 def is_versioned_class(class_: type) -> bool:
@@ -198,15 +223,15 @@ class _Description:
         # One that another holds is looked at where it is used.
         if self._within_class or is_versioned_class(class_):
             return name
-        known = getattr(_local, "classes", None)
+        # Within a function, what leads back to that one is only named.
+        known = None if self._entered else getattr(_local, "classes", None)
         if known is not None and (class_, self._with_data) in known:
             return str(known[class_, self._with_data])
         self._within_class = True
         parts = [part for each in with_metaclasses(class_) for part in self._defined(each)]
         self._within_class = False
         made = f"{name} {_digest(parts)}"
-        # Within a function, what leads back to that one was only named.
-        if known is not None and not self._entered:
+        if known is not None:
             known[class_, self._with_data] = made
         return made
 
@@ -216,6 +241,9 @@ class _Description:
             for name, value in sorted(vars(class_).items()):
                 if name not in _UNTOLD and (self._with_data or not _is_data(value)):
                     yield f"{name}={self.value(value)}"
+            if "_abc_impl" in vars(class_):
+                registered = (each() for each in _abc._get_dump(class_)[0])
+                yield f"registered={sorted(_name(each) for each in registered if each is not None)}"
 
     @contextmanager
     def _entering(self, value: Any) -> Iterator[None]:

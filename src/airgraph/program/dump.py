@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import math
 import operator
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,10 +14,13 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from airgraph import environment
 from airgraph.errors import OptionError
 from airgraph.program import source_lines
 from airgraph.program.inputs import InputPlan
+from airgraph.program.nodes import notes
 from airgraph.program.streams import stream_of
+from airgraph.torch_internals import dynamo
 
 __all__ = ["Dump", "dump_for", "form_of", "readable", "runnable"]
 
@@ -63,11 +65,9 @@ class Dump:
 def dump_for(name: str, dump_dir: str | None) -> Dump | None:
     """Where a graph is dumped: into `dump_dir`, or into torch's own folder if TORCH_COMPILE_DEBUG=1 is set."""
     if dump_dir is not None:
-        return Dump(Path(dump_dir) / name)
-    if os.environ.get("TORCH_COMPILE_DEBUG", "0") == "1":
-        from torch._dynamo.utils import get_debug_dir
-
-        return Dump(Path(get_debug_dir()) / "airgraph" / name)
+        return Dump(Path(dump_dir) / _plain(name))
+    if environment.torch_dumps_wanted():
+        return Dump(Path(dynamo.debug_dir()) / "airgraph" / _plain(name))
     return None
 
 
@@ -133,8 +133,8 @@ def _comment(node: Node) -> str:
     line = source_lines.of_node(node)
     if line:
         parts.append(line)
-    if node.meta.get("why_kept"):
-        parts.append(f"kept: {node.meta['why_kept']}")
+    if why := notes(node).get("why_kept"):
+        parts.append(f"kept: {why}")
     return f"  # {', '.join(part for part in parts if part)}"
 
 
@@ -147,7 +147,7 @@ def form_of(node: Node) -> str:
     if isinstance(value, (list, tuple)):
         return f"{len(value)} results"
     # A graph that was read from a cache has its forms as text.
-    return str(node.meta.get("form", "")) if value is None else type(value).__name__
+    return notes(node).get("form", "") if value is None else type(value).__name__
 
 
 def _size(size: Any) -> Any:

@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-__all__ = ["InputPlan", "InputRole", "ScalarSpec", "TensorSpec", "span_nbytes"]
+from airgraph.torch_internals.storages import storage_id
+
+__all__ = ["InputPlan", "InputPolicy", "InputRole", "ScalarSpec", "span_nbytes", "with_copies"]
 
 
 class InputRole(enum.Enum):
-    """What an argument is to the graph."""
+    """What an argument is to the program."""
 
-    STATIC = "static"  # a parameter, a buffer, or marked static: used in place
-    MUTATED = "mutated"  # written by the graph, such as a KV cache: used in place
-    USER = "user"  # a tensor that differs from call to call: copied in
-    SCALAR = "scalar"  # a Python number: part of the graph's key
+    STATIC = "static"  # a parameter, a buffer, or marked static
+    MUTATED = "mutated"  # written by the graph, such as a KV cache
+    USER = "user"  # a tensor that differs from call to call
+    SCALAR = "scalar"  # a Python number
 
 
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
-    """Shape and strides in elements."""
+class InputPolicy(enum.Enum):
+    """How an argument reaches a capture."""
 
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    dtype: torch.dtype
-    device: torch.device
-
-    @classmethod
-    def of(cls, tensor: torch.Tensor) -> TensorSpec:
-        return cls(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.device)
+    COPY = "copy"  # copied into the graph's own memory before each replay
+    IN_PLACE = "in_place"  # used where it lies
+    KEEP = "keep"  # used where it lies at the capture; those of later calls are copied into it
+    KEY = "key"  # a Python number: part of the graph's key
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +59,21 @@ def span_nbytes(tensor: torch.Tensor) -> int:
         return 0
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return (last + 1) * tensor.itemsize
+
+
+def with_copies(plans: Sequence[InputPlan], args: Sequence[Any], roles: Collection[InputRole]) -> list[Any]:
+    """The arguments, those of these roles on a copy of their whole storage: they share memory with one another as the
+    arguments do."""
+    copies: dict[int, torch.Tensor] = {}
+    substituted = list(args)
+    for plan in plans:
+        arg = args[plan.index]
+        if plan.role not in roles or not isinstance(arg, torch.Tensor):
+            continue
+        storage = storage_id(arg)
+        if storage not in copies:
+            elements = arg.untyped_storage().nbytes() // arg.itemsize
+            copies[storage] = arg.as_strided((elements,), (1,), 0).clone()
+        whole = copies[storage].view(arg.dtype)
+        substituted[plan.index] = whole.as_strided(arg.shape, arg.stride(), arg.storage_offset())
+    return substituted

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import torch
 from torch.fx import GraphModule, Node
 
-from airgraph.program.operators import is_view_operator
+from airgraph.program.nodes import is_view
 
 __all__ = ["Sees", "what_is_seen"]
 
@@ -45,7 +45,7 @@ def _seen_by(node: Node) -> Sees:
     while pending:
         for user in pending.pop().users:
             most = max(most, _look(user))
-            if _is_view(user) and user not in known:
+            if _lies_in_its_argument(user) and user not in known:
                 known.add(user)
                 pending.append(user)
     return most
@@ -64,13 +64,9 @@ def _look(user: Node) -> Sees:
     return Sees.STRIDES if name in _STRIDES else Sees.VALUES
 
 
-def _is_view(node: Node) -> bool:
-    """Whether its value lies in its argument's memory."""
-    if node.target is operator.getitem:
-        return True
-    return isinstance(node.target, torch._ops.OpOverload) and (
-        is_view_operator(node.target) or any(_aliases(node.target))
-    )
+def _lies_in_its_argument(node: Node) -> bool:
+    """Also where it was written."""
+    return is_view(node) or (isinstance(node.target, torch._ops.OpOverload) and any(_aliases(node.target)))
 
 
 def _aliases(op: torch._ops.OpOverload) -> Iterator[bool]:

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from airgraph.program.inputs import InputPlan, InputRole
 from airgraph.program.regenerated import see_inputs_again
+from airgraph.torch_internals import aot, dynamo
+from airgraph.torch_internals.dispatcher import negated_view
+from airgraph.torch_internals.fake_tensors import FakeTensor, is_traceable_wrapper_subclass
+from airgraph.torch_internals.storages import storage_id
 
 __all__ = ["Compiled", "InputSource", "hands_through", "input_plans", "input_sources", "lower"]
 
@@ -34,14 +36,13 @@ def lower(
     compile_inference gets the graph when no gradient is needed, input mutations kept in it as `copy_`;
     compile_training gets forward and backward when one is. Both return boxed callables.
     """
-    from torch._dynamo.backends.common import aot_autograd
 
     def compile_seen_again(lowered: GraphModule, inputs: Sequence[Any]) -> Compiled:
         see_inputs_again(lowered)
         _convert_by_aten(lowered)
         return compile_inference(lowered, inputs)
 
-    compiler = aot_autograd(
+    compiler = aot.aot_autograd(
         fw_compiler=compile_training,
         bw_compiler=compile_training,
         inference_compiler=compile_seen_again,
@@ -66,13 +67,13 @@ def _apart(gm: GraphModule, example_inputs: Sequence[Any]) -> Sequence[Any]:
     AOTAutograd would merge those of which one is written, and the next call may come with others. Whoever calls a graph
     that writes its arguments compares them, and does not call it where they overlap.
     """
-    shares = Counter(_storage_of(each) for each in example_inputs if _has_storage(each))
+    shares = Counter(storage_id(each) for each in example_inputs if _has_storage(each))
     if all(count == 1 for count in shares.values()):
         return example_inputs
     made = list(example_inputs)
     for index, (each, node) in enumerate(zip(example_inputs, gm.graph.find_nodes(op="placeholder"), strict=True)):
         fake = node.meta.get("example_value")
-        if _has_storage(each) and shares[_storage_of(each)] > 1 and isinstance(fake, FakeTensor):
+        if _has_storage(each) and shares[storage_id(each)] > 1 and isinstance(fake, FakeTensor):
             made[index] = _with_own_memory(fake)
     return made
 
@@ -83,17 +84,13 @@ def _has_storage(value: Any) -> bool:
     )
 
 
-def _storage_of(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
-
-
 def _with_own_memory(fake: FakeTensor) -> torch.Tensor:
     with fake.fake_mode, torch.no_grad():
         count = fake.untyped_storage().nbytes() // fake.itemsize
         memory = torch.empty(count, dtype=fake.dtype, device=fake.device)
         made = memory.as_strided(fake.shape, fake.stride(), fake.storage_offset())
         made = torch.conj(made) if fake.is_conj() else made
-        made = torch._neg_view(made) if fake.is_neg() else made
+        made = negated_view(made) if fake.is_neg() else made
     return made.detach().requires_grad_(fake.requires_grad)
 
 
@@ -111,7 +108,7 @@ class InputSource:
 
 def input_sources(gm: GraphModule) -> list[InputSource]:
     """For each placeholder of Dynamo's graph the expression that a user would recognise."""
-    raw = [_source_name(node) or node.name for node in gm.graph.find_nodes(op="placeholder")]
+    raw = [dynamo.source_of(node) or node.name for node in gm.graph.find_nodes(op="placeholder")]
     return [InputSource(_readable(name), "_parameters[" in name, name) for name in raw]
 
 
@@ -123,18 +120,16 @@ def input_plans(
     sources: as `input_sources` gave them for the Dynamo graph that this one was lowered from. positions: of the
     placeholders among those that AOTAutograd made, if some were left out since.
     """
-    from torch._functorch._aot_autograd.schemas import MutationType
-
-    metadata = torch._guards.TracingContext.get().fw_metadata
-    static = set(metadata.static_input_indices or ())  # type: ignore[union-attr]
+    metadata, types = aot.lowered_metadata(), aot.mutation_types()
+    static = set(metadata.static_input_indices or ())
     plans = []
     nodes = gm.graph.find_nodes(op="placeholder")
     for index, (position, node) in enumerate(zip(positions or range(len(nodes)), nodes, strict=True)):
         value = node.meta.get("val")
-        info = metadata.input_info[position] if position < len(metadata.input_info) else None  # type: ignore[union-attr]
+        info = metadata.input_info[position] if position < len(metadata.input_info) else None
         if not isinstance(value, torch.Tensor):
             role = InputRole.SCALAR
-        elif info is not None and info.mutation_type is not MutationType.NOT_MUTATED:
+        elif info is not None and info.mutation_type is not types.NOT_MUTATED:
             role = InputRole.MUTATED
         elif position in static:
             role = InputRole.STATIC
@@ -154,12 +149,10 @@ def hands_through(gm: GraphModule, lowered: GraphModule, *, marks_outputs: bool 
     So it is where arguments and outputs are those of Dynamo's graph `gm`, one by one, no view is to be made anew and no
     mutation to be repeated outside the graph. Call inside the inference compiler.
     """
-    from torch._functorch._aot_autograd.schemas import OutputType
-
-    metadata: Any = torch._guards.TracingContext.get().fw_metadata
+    metadata, types = aot.lowered_metadata(), aot.output_types()
     inputs = gm.graph.find_nodes(op="placeholder")
     outputs = gm.graph.output_node().all_input_nodes
-    plain = {OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view}
+    plain = {types.non_alias, types.unsafe_view_alias, types.custom_function_view}
     return (
         # Fewer where arguments that share memory were merged, more where parameters or parts of subclasses were added.
         len(inputs) == len(lowered.graph.find_nodes(op="placeholder")) == len(metadata.input_info)
@@ -175,15 +168,6 @@ def hands_through(gm: GraphModule, lowered: GraphModule, *, marks_outputs: bool 
         and not metadata.num_graphsafe_rng_states
         and not metadata.is_rng_op_functionalized
     )
-
-
-def _source_name(node: torch.fx.Node) -> str | None:
-    source = getattr(node, "_dynamo_source", None)
-    if source is None:
-        return None
-    # A property since torch 2.12, a method before; drop the call when 2.11 is no longer supported.
-    name = source.name
-    return name() if callable(name) else name
 
 
 def _readable(source: str) -> str:

@@ -8,12 +8,23 @@ from typing import Any
 
 import torch
 
-__all__ = ["functional_form", "is_view_operator", "out_form", "written_arguments"]
+from airgraph.torch_internals.dispatcher import dispatch_key_of, has_kernel_for
+
+__all__ = ["copied_nbytes", "functional_form", "is_view_operator", "out_form", "written_arguments"]
 
 # Their schemas do not say so, but their results share the input's memory.
 _HIDDEN_VIEWS = {
     f"aten::{name}"
     for name in ("_unsafe_view", "lift_fresh", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes")
+}
+
+# Their result is a copy, or put together from copies.
+_COPIES = {"cat", "clone", "constant_pad_nd", "contiguous", "copy", "repeat", "stack", "_to_copy"}
+# They copy their first argument and then write a part of the copy.
+_COPIES_TO_WRITE = {
+    *("index_add", "index_copy", "index_fill", "index_put", "index_reduce"),
+    *("scatter", "scatter_add", "scatter_reduce", "masked_scatter"),
+    *("as_strided_scatter", "diagonal_scatter", "select_scatter", "slice_scatter"),
 }
 
 
@@ -49,7 +60,7 @@ def out_form(op: torch._ops.OpOverload, device_type: str, *, generated: bool = F
     results = [str(r.type) for r in op._schema.returns]
     if not results or any(kind != "Tensor" for kind in results) or ("reduction", "int") in inputs:
         return None
-    key = torch._C._dispatch_key_for_device(device_type)
+    key = dispatch_key_of(device_type)
     for name in op.overloadpacket.overloads():
         candidate: torch._ops.OpOverload = getattr(op.overloadpacket, name)
         arguments = candidate._schema.arguments
@@ -57,7 +68,7 @@ def out_form(op: torch._ops.OpOverload, device_type: str, *, generated: bool = F
         plain = [(a.name, str(a.type)) for a in arguments if not a.is_out]
         if len(outs) != len(results) or any(str(a.type) != "Tensor" for a in outs) or plain != inputs:
             continue
-        if generated or torch._C._dispatch_has_kernel_for_dispatch_key(candidate.name(), key):
+        if generated or has_kernel_for(candidate.name(), key):
             return candidate
     return None
 
@@ -75,3 +86,14 @@ def functional_form(op: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
         if plain == inputs and optional and not candidate._schema.is_mutable:
             return candidate
     return None
+
+
+def copied_nbytes(op: torch._ops.OpOverload, args: Sequence[Any], result: Any) -> int:
+    """Bytes of values that a call moves without computing anything; 0 for operators that compute."""
+    namespace, _, name = op._schema.name.partition("::")
+    if namespace != "aten":
+        return 0
+    if name == "copy_":
+        return int(args[0].nbytes)
+    copies = name in _COPIES or name in _COPIES_TO_WRITE
+    return int(result.nbytes) if copies and isinstance(result, torch.Tensor) else 0

@@ -12,6 +12,7 @@ from torch.fx import GraphModule, Node
 from airgraph.program.dump import Dump
 from airgraph.program.inputs import InputPlan, InputRole
 from airgraph.program.layouts import Sees, what_is_seen
+from airgraph.program.nodes import without_views
 
 __all__ = ["CaptureProgram"]
 
@@ -22,7 +23,8 @@ class CaptureProgram:
 
     input_views: for each output that is an input or a chain of views of one: the index of that input. sees: of each
     input, what the graph looks at beside its values. fixed_offsets: inputs whose offset in the storage is a condition,
-    though the graph does not look at it. dump: where its captures are written for people to read, if
+    though the graph does not look at it. strided_writes: inputs that are written through `as_strided`, which tracing
+    knows only of an input's own elements. dump: where its captures are written for people to read, if
     anywhere. why_not_admitted: of arguments, why the program is not right for them, or None; for a program that nobody
     else guards.
     """
@@ -36,6 +38,7 @@ class CaptureProgram:
     dump: Dump | None = None
     fixed_offsets: frozenset[int] = frozenset()
     why_not_admitted: Callable[[Sequence[Any]], str | None] | None = None
+    strided_writes: frozenset[int] = frozenset()
 
     @classmethod
     def build(
@@ -52,24 +55,27 @@ class CaptureProgram:
         views = _outputs_that_view_inputs(gm, inputs)
         outputs: Any = gm.graph.output_node().args[0]
         viewed = frozenset(base for index, base in views.items() if outputs[index].op != "placeholder")
-        return cls(name, gm, inputs, device, views, what_is_seen(gm, viewed), dump, fixed_offsets, why_not_admitted)
+        sees, strided = what_is_seen(gm, viewed), _strided_writes(gm, inputs)
+        return cls(name, gm, inputs, device, views, sees, dump, fixed_offsets, why_not_admitted, strided)
 
 
 def _outputs_that_view_inputs(gm: GraphModule, inputs: Sequence[InputPlan]) -> dict[int, int]:
     position = {node: i for i, node in enumerate(gm.graph.find_nodes(op="placeholder"))}
     found = {}
     for index, output in enumerate(gm.graph.output_node().args[0]):  # type: ignore[arg-type]
-        node = output
-        while isinstance(node, Node) and node.op == "call_function" and _is_view(node):
-            node = node.args[0]
+        node = without_views(output)
         if isinstance(node, Node) and node in position and inputs[position[node]].role is not InputRole.SCALAR:
             found[index] = position[node]
     return found
 
 
-def _is_view(node: Node) -> bool:
-    if isinstance(node.target, torch._ops.OpOverload):
-        return node.target.is_view
-    # An element of a view operator's result list, such as split's.
-    inner = node.args[0] if node.args else None
-    return getattr(node.target, "__name__", "") == "getitem" and isinstance(inner, Node) and _is_view(inner)
+def _strided_writes(gm: GraphModule, inputs: Sequence[InputPlan]) -> frozenset[int]:
+    position = {node: i for i, node in enumerate(gm.graph.find_nodes(op="placeholder"))}
+    found = set()
+    for node in gm.graph.find_nodes(op="call_function", target=torch.ops.aten.as_strided_scatter.default):
+        base: Any = node
+        while isinstance(base, Node) and base not in position and base.args:
+            base = base.args[0]
+        if base in position and inputs[position[base]].role is InputRole.MUTATED:
+            found.add(position[base])
+    return frozenset(found)

@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from airgraph.program.operators import is_view_operator
+from airgraph.program.nodes import computed, is_view
+from airgraph.torch_internals import aot
+from airgraph.torch_internals.symbolic_shapes import statically_known_true
 
 __all__ = ["see_inputs_again"]
 
@@ -20,9 +21,7 @@ def see_inputs_again(gm: GraphModule) -> int:
     no memory of its own is needed, and with the value handed out no more the input can be written in place.
     Call inside the inference compiler, before anything else changes the graph.
     """
-    from torch._functorch._aot_autograd.schemas import OutputType
-
-    metadata: Any = torch._guards.TracingContext.get().fw_metadata
+    metadata, types = aot.lowered_metadata(), aot.output_types()
     placeholders = gm.graph.find_nodes(op="placeholder")
     outputs: list[Any] = list(gm.graph.output_node().args[0])  # type: ignore[arg-type]
     # Inputs whose mutation is repeated outside the graph come first.
@@ -32,7 +31,7 @@ def see_inputs_again(gm: GraphModule) -> int:
     seen = _Seen(gm)
     changed = 0
     for position, info in enumerate(metadata.output_info, first):
-        if info.output_type not in (OutputType.alias_of_input, OutputType.is_input):
+        if info.output_type not in (types.alias_of_input, types.is_input):
             continue
         again = seen.again(outputs[position], placeholders[info.base_idx])
         if again is not None:
@@ -59,7 +58,7 @@ class _Seen:
         views: list[Node] = []
         node: Any = output
         while isinstance(node, Node) and node not in self._written.get(source, ()):
-            if not _is_view(node):
+            if not is_view(node):
                 return None
             views.append(node)
             node = node.args[0]
@@ -95,8 +94,7 @@ def _values(source: Node, views: list[Node]) -> list[Any]:
     """What the source and each of its views give; views: the last one first."""
     values = [source.meta["val"]]
     for view in reversed(views):
-        rest, kwargs = torch.fx.node.map_arg((view.args[1:], view.kwargs), lambda n: n.meta["val"])
-        values.append(view.target(values[-1], *rest, **kwargs))  # type: ignore[operator]
+        values.append(computed(view.target, values[-1], *view.args[1:], **view.kwargs))
     return values
 
 
@@ -109,13 +107,3 @@ def _same(value: Any, old: Any, source: torch.Tensor) -> bool:
         and value.is_conj() == source.is_conj()
         and value.is_neg() == source.is_neg()
     )
-
-
-def _is_view(node: Node) -> bool:
-    if node.op != "call_function" or not node.args:
-        return False
-    if isinstance(node.target, torch._ops.OpOverload):
-        return is_view_operator(node.target)
-    # An element of a view operator's result list, such as split's.
-    inner = node.args[0]
-    return getattr(node.target, "__name__", "") == "getitem" and isinstance(inner, Node) and _is_view(inner)

@@ -17,9 +17,11 @@ _TORCH_FOLDER = os.path.dirname(os.path.abspath(torch.__file__))
 
 
 def of_node(node: Node) -> str:
-    """The innermost line of the node's stack trace as "file:line", or ""."""
+    """The innermost line of the node's stack trace that is not torch's, such as a default device's, as "file:line", or
+    ""."""
     matches = _FILE_LINE.findall(node.meta.get("stack_trace") or "")
-    return f"{matches[-1][0]}:{matches[-1][1]}" if matches else ""
+    own = [each for each in matches if not each[0].startswith(_TORCH_FOLDER)] or matches
+    return f"{own[-1][0]}:{own[-1][1]}" if own else ""
 
 
 def of_caller() -> str:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from airgraph.errors import UnsupportedGraph
 from airgraph.program import source_lines
+from airgraph.program.trees import leaves_of
+from airgraph.torch_internals.fake_tensors import is_traceable_wrapper_subclass
+from airgraph.torch_internals.symbolic_shapes import free_unbacked_symbols
 
 __all__ = ["capture_obstacle", "check_capturable"]
 
@@ -75,7 +74,7 @@ def _node_obstacle(node: Node, device: torch.device) -> str | None:
                 return reason
     elif node.op not in ("placeholder", "output", "get_attr"):
         return f"an FX node of kind {node.op} is not captured"
-    for tensor in _tensors(node.meta.get("val")):
+    for tensor in leaves_of(torch.Tensor, node.meta.get("val")):
         if free_unbacked_symbols(tensor):
             return "the shape of its result depends on data"
         if tensor.device != device and not _is_number(node):
@@ -102,11 +101,3 @@ def _is_number(node: Node) -> bool:
     handed_out = any(user.op == "output" for user in node.users)
     sources = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), torch.Tensor)]
     return not handed_out and bool(sources) and all(map(_is_number, sources))
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _tensors(item)

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 
 from airgraph.errors import UnsupportedGraph
-from airgraph.runtime.accelerator import AcceleratorRuntime, Failure
-from airgraph.runtime.base import Capabilities
+from airgraph.runtime.accelerator.runtime import AcceleratorRuntime, Failure
+from airgraph.runtime.protocol import Capabilities
+from airgraph.torch_internals import allocators
 
 __all__ = ["CudaRuntime"]
 
@@ -37,6 +38,7 @@ class CudaRuntime(AcceleratorRuntime):
         Failure(
             "stream ?capture ?invalidated|previous error during capture",
             "an operator before it, or another thread, did what a capture does not allow; see capture_error_mode",
+            may_pass=True,
         ),
     )
 
@@ -56,7 +58,7 @@ class CudaRuntime(AcceleratorRuntime):
         return torch.cuda.Event(external=True)
 
     def stop_routing(self, device: torch.device, pool_handle: Any) -> None:
-        torch._C._cuda_endAllocateToPool(device.index or 0, pool_handle)
+        allocators.cuda_stop_routing(device, pool_handle)
 
     def release_pool(self, device: torch.device, pool_handle: Any) -> None:
-        torch._C._cuda_releasePool(device.index or 0, pool_handle)
+        allocators.cuda_release_pool(device, pool_handle)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import torch
 
 from airgraph.errors import UnsupportedGraph
-from airgraph.runtime.accelerator import AcceleratorRuntime, Failure
-from airgraph.runtime.base import Capabilities
+from airgraph.runtime.accelerator.runtime import AcceleratorRuntime, Failure
+from airgraph.runtime.protocol import Capabilities
+from airgraph.torch_internals import allocators
 
 __all__ = ["NpuRuntime"]
 
@@ -40,6 +42,7 @@ class NpuRuntime(AcceleratorRuntime):
         Failure(
             r"\b(10703[268]|507903)\b",
             "an operator before it, or another thread, did what a capture does not allow; see capture_error_mode",
+            may_pass=True,
         ),
         Failure(
             r"aclop|AclSetCompileopt|no such operator",
@@ -60,6 +63,10 @@ class NpuRuntime(AcceleratorRuntime):
     def module(self) -> Any:
         return torch.npu  # type: ignore[attr-defined]
 
+    def settings(self) -> Hashable:
+        matmul, conv = torch.npu.matmul, torch.npu.conv  # type: ignore[attr-defined]
+        return matmul.allow_hf32, matmul.cube_math_type, conv.allow_hf32
+
     def new_graph(self) -> Any:
         return torch.npu.NPUGraph()  # type: ignore[attr-defined]
 
@@ -67,11 +74,7 @@ class NpuRuntime(AcceleratorRuntime):
         return torch.npu.ExternalEvent()  # type: ignore[attr-defined]
 
     def stop_routing(self, device: torch.device, pool_handle: Any) -> None:
-        import torch_npu
-
-        torch_npu._C._npu_endAllocateToPool(device.index or 0, pool_handle)
+        allocators.npu_stop_routing(device, pool_handle)
 
     def release_pool(self, device: torch.device, pool_handle: Any) -> None:
-        import torch_npu
-
-        torch_npu._C._npu_releasePool(device.index or 0, pool_handle)
+        allocators.npu_release_pool(device, pool_handle)

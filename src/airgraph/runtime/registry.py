@@ -1,4 +1,4 @@
-"""Which runtime serves a device type."""
+"""Which runtime serves a device type, and pools by device."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import threading
 from collections.abc import Callable
 from importlib.metadata import entry_points
 
-from airgraph.errors import InternalError, UnsupportedGraph
-from airgraph.memory.locks import renew_after_fork
-from airgraph.runtime.base import DeviceRuntime
+import torch
 
-__all__ = ["ENTRY_POINT_GROUP", "device_types", "runtime_for"]
+from airgraph.errors import InternalError, OptionError, UnsupportedGraph
+from airgraph.memory.locks import renew_after_fork
+from airgraph.memory.pool import MemoryPool
+from airgraph.runtime.protocol import DeviceRuntime
+
+__all__ = ["ENTRY_POINT_GROUP", "device_types", "graph_pool_handle", "runtime_for"]
 
 # A third party serves a device of its own by an entry point: name = the device type, value = a callable without
 # arguments that returns a DeviceRuntime, or raises UnsupportedGraph where the device is missing.
@@ -73,3 +76,12 @@ def _open(device_type: str) -> DeviceRuntime:
             raise InternalError(f"{found.value} serves {runtime.device_type!r}, not {device_type!r}")
         return runtime
     raise UnsupportedGraph(f"no runtime for device {device_type!r}; known: {', '.join(device_types())}")
+
+
+def graph_pool_handle(device: str | torch.device | None = None) -> MemoryPool:
+    """A new pool on a device, by default the CPU. Raises OptionError for a device that has no runtime."""
+    try:
+        wanted = torch.device(device if device is not None else "cpu")
+        return runtime_for(wanted.type).open_pool(wanted)
+    except (RuntimeError, UnsupportedGraph) as error:
+        raise OptionError(f"device {device!r}: {error}") from error

@@ -248,6 +248,18 @@ def test_an_error_of_the_block_passes_through() -> None:
     assert torch.equal(x + x, torch.full((3,), 2.0))
 
 
+def test_a_closed_pool_takes_no_new_graph() -> None:
+    g, x = CPUGraph(), torch.ones(3)
+    pool = graph_pool_handle()
+    pool.close()
+    with pytest.raises(CaptureError, match="is closed. Open another by graph_pool_handle"):
+        g.capture_begin(pool=pool)
+    with graph(g):
+        y = x + 1
+    g.replay()
+    assert torch.equal(y, x + 1)
+
+
 @pytest.mark.parametrize(
     ("mode", "own", "other"), [("global", True, True), ("thread_local", True, False), ("relaxed", False, False)]
 )

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from airgraph.cache.format.manifest import CachedInput, lazy_of
-from airgraph.cache.format.shape_condition import evaluate
+from airgraph.cache.format.shape_guard import evaluate
 from airgraph.errors import UnsupportedExpression
 from airgraph.program.inputs import InputRole, span_nbytes
 
@@ -17,15 +17,15 @@ __all__ = ["why_not_admitted"]
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-def why_not_admitted(inputs: Sequence[CachedInput], conditions: Sequence[str], args: Sequence[Any]) -> str | None:
+def why_not_admitted(inputs: Sequence[CachedInput], shape_guards: Sequence[str], args: Sequence[Any]) -> str | None:
     """Why the graph does not serve these arguments, in words, or None. Looks at no values but numbers'."""
     try:
-        return _why_not(inputs, conditions, args)
+        return _why_not(inputs, shape_guards, args)
     except UnsupportedExpression as error:
         return str(error)
 
 
-def _why_not(inputs: Sequence[CachedInput], conditions: Sequence[str], args: Sequence[Any]) -> str | None:
+def _why_not(inputs: Sequence[CachedInput], shape_guards: Sequence[str], args: Sequence[Any]) -> str | None:
     sizes: dict[str, int] = {}
     # First what has symbols of its own, then what is worked out from them.
     for compare in (_mismatch, _mismatch_of_expressions):
@@ -48,7 +48,7 @@ def _why_not(inputs: Sequence[CachedInput], conditions: Sequence[str], args: Seq
             reason = _bind(each.offset, int(arg.storage_offset()), sizes) if isinstance(each.offset, str) else None
             if reason is not None:
                 return f"{each.plan.source}: offset in its storage: {reason}"
-    broken = next((text for text in conditions if not evaluate(text, sizes)), None)
+    broken = next((text for text in shape_guards if not evaluate(text, sizes)), None)
     if broken is not None:
         return f"{broken} does not hold for {sizes}"
     return _overlap(inputs, args)

@@ -1,6 +1,6 @@
-"""Turns the paths and conditions of a cached graph into one native pass over a call, which collects its arguments.
+"""Turns the paths and guards of a cached graph into one native pass over a call, which collects its arguments.
 
-No text of a cache file is ever compiled: it becomes instructions of `csrc/call_reader.h`.
+No text of a cache file is ever compiled: it becomes instructions of `csrc/cache/call_reader.h`.
 """
 
 from __future__ import annotations
@@ -12,18 +12,17 @@ from typing import Any
 import torch
 
 from airgraph.cache.checking.scope import Reader
-from airgraph.cache.format.conditions import Condition
+from airgraph.cache.format.guard import Guard, Read
+from airgraph.cache.format.guards import Same
 from airgraph.cache.format.manifest import CachedInput, Manifest, Traits
-from airgraph.cache.format.source_path import Attribute, Item, Size, SourcePath, Step, TypeOf, parse
+from airgraph.cache.format.source_path import Attribute, Item, Size, SourcePath, Step, TypeOf
 from airgraph.errors import CacheError
-from airgraph.program.code_identity import identity_of
 from airgraph.program.inputs import InputRole
-from airgraph.runtime.cpu.engine import engine
+from airgraph.runtime.engine.loading import engine
 
 __all__ = ["build_reader"]
 
 _CLASSES: Mapping[str, type] = {"Tensor": torch.Tensor, "Parameter": torch.nn.Parameter}
-_BY_IDENTITY = (bool, type(None), torch.dtype, torch.layout, torch.memory_format)
 
 
 def build_reader(manifest: Manifest, parameters: Sequence[str], read: Reader, taken: Sequence[Any]) -> Any:
@@ -31,16 +30,16 @@ def build_reader(manifest: Manifest, parameters: Sequence[str], read: Reader, ta
     does not hold.
 
     After the arguments come the tensors and numbers that were only looked at. parameters: names in order. read: for the
-    classes and functions of conditions, and for what does not come with the call. taken: of inputs that do not come
+    classes and functions of guards, and for what does not come with the call. taken: of inputs that do not come
     with the call the tensor or number, of a size its tensor, of a float the object that holds it.
     """
     made = _Instructions(parameters)
     every = (*manifest.inputs, *manifest.looked_at)
-    for condition in manifest.conditions:
-        if made.comes_with_the_call(condition.path):
-            made.require(condition, read)
-        elif condition.kind == "same" and made.comes_with_the_call(parse(condition.expected)):
-            made.add("is", made.at(parse(condition.expected)), read(condition.path))
+    for guard in manifest.guards:
+        if made.comes_with_the_call(guard.path):
+            made.require(guard, read)
+        elif isinstance(guard, Same) and made.comes_with_the_call(guard.other):
+            made.add("is", made.at(guard.other), read(guard.path))
     arguments = list(taken)
     for index, (each, value) in enumerate(zip(every, taken, strict=True)):
         if made.comes_with_the_call(each.path):
@@ -132,7 +131,7 @@ class _Instructions:
     def take(self, index: int, each: CachedInput) -> None:
         last = each.path.steps[-1] if each.path.steps else None
         if isinstance(last, Size):
-            self.add_size(self.at(replace(each.path, steps=each.path.steps[:-1])), last, index)
+            self.add_size(self.owner_at(each.path), last, index)
         elif each.is_float:
             self.add("float", self.at(each.path), index)
         elif each.is_tensor:
@@ -155,52 +154,19 @@ class _Instructions:
             for other in (*copied[position + 1 :], *static):
                 self.add("apart", slot, self.at(other.path))
 
-    def require(self, condition: Condition, read: Reader) -> None:
-        to_class = condition.path.steps_to_class
+    def require(self, guard: Guard, read: Reader) -> None:
+        to_class = guard.path.steps_to_class
         if to_class is not None:
-            self._require_class(replace(condition.path, steps=condition.path.steps[:to_class]), read)
-            return
-        slot, expected = self.at(condition.path), condition.expected
-        match condition.kind:
-            case "equals" if isinstance(expected, _BY_IDENTITY):
-                self.add("is", slot, expected)
-            case "equals" if type(expected) in (int, str, torch.device):
-                self.add("equals", slot, expected)
-            case "type":
-                self._require_class(condition.path, read)
-            case "length" | "has" | "lacks" | "inherits":
-                self.add(condition.kind, slot, expected)
-            case "member":
-                self.add("is", slot, read(condition.path))
-            case "named":
-                # The same object, or one that is made anew for each call, such as a lambda.
-                known = read(condition.path)
-                self.add("holds", slot, lambda value: value is known or identity_of(value) == expected)
-            case "distinct":
-                self._require_different(condition, read)
-            case "same":
-                other = parse(expected)
-                if self.comes_with_the_call(other):
-                    self.add("same", slot, self.at(other))
-                else:
-                    self.add("is", slot, read(other))
-            case _:
-                self.add("holds", slot, lambda value: condition.broken(lambda path: value) is None)
+            # The rest is the same for all objects of the class.
+            self.require_class(replace(guard.path, steps=guard.path.steps[:to_class]), read)
+        else:
+            guard.compile(self, read)
 
-    def _require_different(self, condition: Condition, read: Reader) -> None:
-        """Of objects by different arguments only: in one they may be many, and lie where its own code puts them."""
-        paths = [condition.path, *map(parse, condition.expected)]
-        given = [path for path in paths if self.comes_with_the_call(path)]
-        fixed = tuple(read(path) for path in paths if not self.comes_with_the_call(path))
-        for position, path in enumerate(given):
-            slot = self.at(path)
-            if fixed:
-                self.add("among", slot, fixed)
-            for other in given[position + 1 :]:
-                if other.root != path.root:
-                    self.add("apart", slot, self.at(other))
+    def owner_at(self, path: SourcePath) -> int:
+        """The slot of what the last step is taken from."""
+        return self.at(replace(path, steps=path.steps[:-1]))
 
-    def _require_class(self, path: SourcePath, read: Reader) -> None:
+    def require_class(self, path: SourcePath, read: Read) -> None:
         if path not in self._classes:
             self._classes.add(path)
             self.add("of_class", self.at(path), type(read(path)))

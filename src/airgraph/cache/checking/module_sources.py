@@ -10,52 +10,35 @@ import os
 import stat
 import sys
 import types
-from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
 from airgraph.cache.checking.held_values import digest_of_value
+from airgraph.cache.checking.names_read import (
+    MISSING,
+    UsedCode,
+    goes_through_values,
+    held_by,
+    is_at_hand,
+    named_function,
+    names_in,
+    nested,
+    qualified_name,
+    reads_by_text,
+    reads_of,
+)
 from airgraph.cache.format.source import Source
 from airgraph.errors import Unwritable
-from airgraph.program.code_identity import digest_of_code, goes_by_version
+from airgraph.program.code_identity import digest_of_code, goes_by_version, is_code, is_under_torch
 
 __all__ = ["UsedCode", "builtins_among", "depends_on_hashes", "sources_of", "what_changed"]
 
 _LARGEST_FILE = 1 << 26
-# What PyTorch itself is built on.
-_UNDER_TORCH = {
-    "sympy", "mpmath", "numpy", "networkx", "jinja2", "markupsafe", "fsspec", "filelock", "typing_extensions",
-    "torchgen", "tqdm", "setuptools", "_distutils_hack",
-}  # fmt: skip
 # Marks a source that is the value of a global.
 _VALUE = "="
-_MISSING = object()
-
-
-@dataclass(frozen=True, slots=True)
-class UsedCode:
-    """Code that was traced, or that ran while tracing, and the globals it runs in. inlined: by Dynamo."""
-
-    code: CodeType
-    namespace: Mapping[str, Any]
-    inlined: bool
-
-    @property
-    def module(self) -> str:
-        return str(self.namespace.get("__name__", ""))
-
-    @property
-    def is_foreign(self) -> bool:
-        """Whether it is compared with the versions of what traces, and not by itself."""
-        module = self.module
-        if not module:
-            # Such as what FX writes. What Dynamo inlines must be told from others.
-            return not self.inlined
-        known = goes_by_version(module) or module.partition(".")[0] in _UNDER_TORCH
-        return known or self.code.co_filename.startswith("<frozen ")
 
 
 def sources_of(
@@ -72,12 +55,12 @@ def sources_of(
     modules = {*modules, *(name for each in own for name in _modules_named(each))}
     for each in own:
         found.update((source.name, source) for source in _builtins_of(each))
-        # Not of what collections and the like have generated.
-        if not each.inlined and not each.code.co_filename.startswith("<"):
+        if not each.inlined:
             # Dynamo guards what code that it inlines reads, and of this one nothing.
-            _check_found_by_name(each, function_globals)
-            if _is_at_hand(each, function_globals):
-                found.update((source.name, source) for source in _values_of(each))
+            is_found_again = is_at_hand(each, function_globals)
+            if not is_found_again:
+                _check_not_at_hand(each)
+            found.update((source.name, source) for source in _values_of(each, is_found_again=is_found_again))
         namespaces.setdefault(each.module, each.namespace)
         if not each.code.co_filename.startswith("<"):
             codes.setdefault(each.module, []).append(each.code)
@@ -103,11 +86,11 @@ def sources_of(
 
 def depends_on_hashes(used: Iterable[UsedCode], function_globals: Mapping[str, Any]) -> bool:
     """Whether code below Dynamo reads sets that have another order in each process."""
-    own = (each for each in used if not each.is_foreign and not each.inlined and _is_at_hand(each, function_globals))
+    own = (each for each in used if not each.is_foreign and not each.inlined and is_at_hand(each, function_globals))
     return any(
         digest_of_value(value).depends_on_hashes
         for each in own
-        for _, _, value in _names_read(each)
+        for _, _, value in reads_of(each)
         if not isinstance(value, types.ModuleType)
     )
 
@@ -129,10 +112,10 @@ def what_changed(recorded: Iterable[Source], namespace: Mapping[str, Any] | None
             if not held and os.path.isfile(source.file):
                 # Of a module that is not loaded yet; its file is compared.
                 continue
-            value = _held_by(held, name)
-            now = None if value is _MISSING else digest_of_value(value).text
+            value = held_by(held, name)
+            now = None if value is MISSING else digest_of_value(value).text
         elif source.function:
-            function = _named_function(_namespace_of(source.module, namespace), source.function)
+            function = named_function(_namespace_of(source.module, namespace), source.function)
             now = None if function is None else digest_of_code(function.__code__)
         else:
             file = _file_of(_namespace_of(source.module, namespace)) or _would_load(source.module) or source.file
@@ -142,85 +125,74 @@ def what_changed(recorded: Iterable[Source], namespace: Mapping[str, Any] | None
     return None
 
 
-def _check_found_by_name(each: UsedCode, function_globals: Mapping[str, Any]) -> None:
+def _check_not_at_hand(each: UsedCode) -> None:
     """Raises Unwritable for code that ran while tracing, in a module that another start could not find again."""
-    held = getattr(sys.modules.get(each.module), "__dict__", {})
-    # Of a package that has put something else in its place, its file at least.
-    is_same_file = held.get("__file__") is not None and held["__file__"] == each.namespace.get("__file__")
-    if not is_same_file and not _is_at_hand(each, function_globals):
+    if not each.code.co_filename.startswith("<") and not _lies_in_its_module(each):
         raise Unwritable(
             f"{each.code.co_name} ran while tracing, and its module {each.module} is not among sys.modules"
         )
 
 
-def _is_at_hand(each: UsedCode, function_globals: Mapping[str, Any]) -> bool:
-    """Whether its globals are found by its module's name."""
-    namespaces = (getattr(sys.modules.get(each.module), "__dict__", None), function_globals)
-    return any(namespace is each.namespace for namespace in namespaces)
+def _lies_in_its_module(each: UsedCode) -> bool:
+    """Whether it is of a package that has put something else in its place: its file at least is compared."""
+    held = getattr(sys.modules.get(each.module), "__dict__", {})
+    return held.get("__file__") is not None and held["__file__"] == each.namespace.get("__file__")
 
 
-def _names_read(each: UsedCode) -> Iterator[tuple[str, str, Any]]:
-    """(module, name, value) of the globals that code may read, that within it too, and what it names of modules."""
-    names = _names_in(each.code)
-    own = _qualified_name(each.code, each.namespace)
-    function = _named_function(each.namespace, own)
-    if function is not None and function.__code__ is each.code:
-        # With its defaults and closure; a process may also have imported it before its file was edited.
-        yield each.module, own, function
-    for name in sorted(names & each.namespace.keys()):
-        yield each.module, name, each.namespace[name]
-        yield from _names_read_of(each.namespace[name], names, set())
-
-
-def _names_read_of(module: Any, names: Set[str], entered: set[int]) -> Iterator[tuple[str, str, Any]]:
-    if isinstance(module, types.ModuleType) and id(module) not in entered:
-        entered.add(id(module))
-        for name in sorted(names & vars(module).keys()):
-            value = vars(module)[name]
-            if value is sys.modules:
-                raise Unwritable(
-                    "code that ran while tracing looks at sys.modules, which may hold others at another start"
-                )
-            yield module.__name__, name, value
-            yield from _names_read_of(value, names, entered)
-
-
-def _names_in(code: CodeType) -> set[str]:
-    return {name for _, each in _nested(code) for name in each.co_names if not name.startswith("__")}
+def _goes_by_itself(value: Any, *, lies_in_its_module: bool) -> bool:
+    """Whether it is code of Python's or PyTorch's, or of a file that is compared, and holds nothing."""
+    if not is_code(value):
+        return False
+    if isinstance(value, FunctionType) and lies_in_its_module:
+        return not (value.__defaults__ or value.__kwdefaults__ or value.__closure__)
+    module = getattr(value, "__module__", None) or type(value).__module__
+    return isinstance(value, types.ModuleType) or goes_by_version(module)
 
 
 def _builtins_of(each: UsedCode) -> Iterator[Source]:
     """Those that it names: somebody may have replaced them for all modules, which Dynamo does not guard."""
-    for name in sorted(_names_in(each.code) & vars(builtins).keys() - each.namespace.keys()):
+    for name in sorted(names_in(each.code) & vars(builtins).keys() - each.namespace.keys()):
         yield Source(builtins.__name__, f"{_VALUE}{name}", "", digest_of_value(vars(builtins)[name]).text)
 
 
 def _modules_named(each: UsedCode) -> Iterator[str]:
     """The modules that it looks into, and those of the functions and classes that it calls."""
-    for _, _, value in _names_read(each):
+    for _, _, value in reads_of(each):
         if isinstance(value, types.ModuleType):
             name = value.__name__
         elif isinstance(value, (FunctionType, type)):
             name = str(value.__module__)
         else:
             name = str(type(value).__module__)
-        if name in sys.modules and not goes_by_version(name) and name.partition(".")[0] not in _UNDER_TORCH:
+        if name in sys.modules and not goes_by_version(name) and not is_under_torch(name):
             yield name
 
 
-def _values_of(each: UsedCode) -> Iterator[Source]:
-    """What it reads, as far as names say it; a module may hold anything, so that its file alone says too little."""
+def _values_of(each: UsedCode, *, is_found_again: bool) -> Iterator[Source]:
+    """What it reads, as far as names say it; a module may hold anything, so that its file alone says too little.
+
+    is_found_again: whether its module is, by its name.
+    """
     file = _file_of(each.namespace) or ""
-    for module, name, value in _names_read(each):
-        if not isinstance(value, types.ModuleType):
-            yield Source(module, f"{_VALUE}{name}", file, digest_of_value(value).text)
-
-
-def _nested(code: CodeType) -> Iterator[tuple[str, CodeType]]:
-    yield code.co_name, code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _nested(constant)
+    for module, name, value in (*reads_of(each), *reads_by_text(each)):
+        if value is sys.modules:
+            raise Unwritable("code that ran while tracing looks at sys.modules, which may hold others at another start")
+        if module == each.module and not is_found_again:
+            if not _goes_by_itself(value, lies_in_its_module=_lies_in_its_module(each)):
+                raise Unwritable(
+                    f"{each.code.co_name} ran while tracing and reads {name}, and its module {module} is not found "
+                    "again by its name"
+                )
+        elif not isinstance(value, types.ModuleType):
+            try:
+                held = digest_of_value(value)
+            except Unwritable:
+                if goes_by_version(module):
+                    continue
+                raise
+            if held.depends_on_addresses and goes_through_values(each.code):
+                raise Unwritable(f"{each.code.co_name} ran while tracing, and the order of {name} is that of addresses")
+            yield Source(module, f"{_VALUE}{name}", file, held.text)
 
 
 def _namespace_of(module: str, namespace: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -300,7 +272,7 @@ def _codes_of(file: str, *state: int) -> set[tuple[str, str]]:
 
 
 def _named(code: CodeType) -> Iterator[tuple[str, str]]:
-    return ((name, digest_of_code(each)) for name, each in _nested(code))
+    return ((name, digest_of_code(each)) for name, each in nested(code))
 
 
 def _follows_from_fields(code: CodeType) -> bool:
@@ -322,41 +294,9 @@ def _of_code(each: UsedCode) -> Source:
 
 def _of_typed(each: UsedCode) -> Source:
     """Of code that was typed in, or made by exec: it is found again by its name in its module."""
-    name = _qualified_name(each.code, each.namespace)
+    name = qualified_name(each.code, each.namespace)
     digest = digest_of_code(each.code)
-    found = _named_function(each.namespace, name)
+    found = named_function(each.namespace, name)
     if found is None or digest_of_code(found.__code__) != digest:
         raise Unwritable(f"the code of {each.code.co_name} is in no file, so that a change would not be seen")
     return Source(each.module, name, each.code.co_filename, digest)
-
-
-def _qualified_name(code: CodeType, namespace: Mapping[str, Any]) -> str:
-    """Python 3.10 knows only its last part; there the module and its classes are searched for the code."""
-    known: str | None = getattr(code, "co_qualname", None)
-    if known is not None:
-        return known
-    return next(_places_of(digest_of_code(code), namespace, set()), code.co_name)
-
-
-def _places_of(digest: str, namespace: Mapping[str, Any], entered: set[type]) -> Iterator[str]:
-    for name, value in list(namespace.items()):
-        if isinstance(value, FunctionType) and digest_of_code(value.__code__) == digest:
-            yield name
-        elif isinstance(value, type) and not goes_by_version(value.__module__) and value not in entered:
-            entered.add(value)
-            yield from (f"{name}.{place}" for place in _places_of(digest, vars(value), entered))
-
-
-def _held_by(namespace: Mapping[str, Any], name: str) -> Any:
-    """What is found there under a qualified name, or _MISSING."""
-    found: Any = namespace.get(name.partition(".")[0], _MISSING)
-    for part in name.split(".")[1:]:
-        found = vars(found).get(part, _MISSING) if hasattr(found, "__dict__") else _MISSING
-    return found
-
-
-def _named_function(namespace: Mapping[str, Any], name: str) -> FunctionType | None:
-    """The function or method of this qualified name."""
-    found = _held_by(namespace, name)
-    found = getattr(found, "__func__", found)
-    return found if isinstance(found, FunctionType) else None

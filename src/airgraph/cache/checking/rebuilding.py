@@ -15,7 +15,7 @@ from typing import Any
 
 from airgraph.cache.format.manifest import Manifest
 from airgraph.cache.format.result_spec import Expressions
-from airgraph.cache.format.shape_condition import evaluate, symbols
+from airgraph.cache.format.shape_guard import evaluate, symbols
 from airgraph.cache.format.source_path import Attribute, Item, Size, SourcePath, Step, TypeOf, parse
 from airgraph.errors import CacheError
 

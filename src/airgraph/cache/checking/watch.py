@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from airgraph.cache.format.conditions import Condition
 from airgraph.cache.format.source_path import Attribute, Item, Size, SourcePath, Step, TypeOf, global_root
 from airgraph.program.code_identity import (
     behaviour_of,
@@ -21,7 +20,7 @@ from airgraph.program.code_identity import (
     is_versioned_class,
     with_metaclasses,
 )
-from airgraph.runtime.cpu.engine import engine
+from airgraph.runtime.engine.loading import engine
 
 __all__ = ["Watch"]
 
@@ -105,6 +104,10 @@ class Watch:
             self._cells[id(owner)] = (owner, value)
             return
         held = getattr(owner, "__dict__", None)
+        if name == "__dict__" and held is value:
+            # What is in it is watched, and that it is the object's with its class.
+            self._types[id(owner)] = (owner, type(owner))
+            return
         if isinstance(held, dict) and held.get(name, self) is value:
             self._items[id(held), name] = (held, name, value)
         elif isinstance(value, types.MappingProxyType):
@@ -115,33 +118,36 @@ class Watch:
         else:
             self.is_blind = True
 
-    def add_condition(self, condition: Condition, value: Any) -> None:
-        """Watches what a condition on a value says beyond the value's identity."""
-        if condition.kind in ("keys", "elements", "contains", "excludes"):
-            self._keys[id(value)] = (value, tuple(value))
-        elif condition.kind == "length":
-            self._lengths[id(value)] = (value, len(value))
-        elif condition.kind in ("lacks", "inherits"):
-            for namespace in _namespaces(value):
-                if condition.expected not in namespace:
-                    self._absent[id(namespace), condition.expected] = (namespace, condition.expected)
-            if condition.kind == "lacks" and isinstance(value, type):
-                self._class_absent[id(value), condition.expected] = (value, condition.expected)
-            if condition.kind == "lacks":
-                self._class_absent[id(type(value)), condition.expected] = (type(value), condition.expected)
-        elif condition.kind == "has" and isinstance(value, type):
-            self._add_attribute(value, condition.expected, getattr(value, condition.expected, self))
-        elif condition.kind == "has":
-            holder = next((each for each in _namespaces(value) if condition.expected in each), None)
-            if holder is not None:
-                self._items[id(holder), condition.expected] = (holder, condition.expected, holder[condition.expected])
-            else:
-                self._add_attribute(type(value), condition.expected, getattr(type(value), condition.expected, self))
-        elif condition.kind == "type":
-            self._add_type(value)
-            self.add_class(type(value))
-        elif condition.kind == "named":
-            self.add_code(value)
+    def add_keys(self, value: Any) -> None:
+        """Watches the keys of a dict, or the elements of a set, with their order."""
+        self._keys[id(value)] = (value, tuple(value))
+
+    def add_length(self, value: Any) -> None:
+        self._lengths[id(value)] = (value, len(value))
+
+    def add_absent(self, value: Any, name: str, *, in_class: bool) -> None:
+        """Watches that an object has no attribute of its own; in_class: its class neither."""
+        for namespace in _namespaces(value):
+            if name not in namespace:
+                self._absent[id(namespace), name] = (namespace, name)
+        if in_class:
+            for class_ in (*([value] if isinstance(value, type) else []), type(value)):
+                self._class_absent[id(class_), name] = (class_, name)
+
+    def add_present(self, value: Any, name: str) -> None:
+        """Watches an attribute where it is: of the object, or of its class."""
+        holder = next((each for each in _namespaces(value) if name in each), None)
+        if isinstance(value, type):
+            self._add_attribute(value, name, getattr(value, name, self))
+        elif holder is not None:
+            self._items[id(holder), name] = (holder, name, holder[name])
+        else:
+            self._add_attribute(type(value), name, getattr(type(value), name, self))
+
+    def add_type(self, value: Any) -> None:
+        """Watches an object's class, and all that this does."""
+        self._add_type(value)
+        self.add_class(type(value))
 
     def _add_type(self, value: Any) -> None:
         # Objects of built-in types keep them, but for modules.
@@ -203,20 +209,24 @@ class Watch:
 
     def compile(self) -> Any:
         """Its `changed` says whether anything did."""
-        watched = (
-            self._items,
-            self._lengths,
-            self._absent,
-            self._keys,
-            self._attributes,
-            self._types,
-            self._class_items,
-            self._class_absent,
-            self._functions,
-            self._whole_classes,
-            self._cells,
-        )
-        return engine().Watch(*(tuple(each.values()) for each in watched))
+        watch = engine().Watch()
+        for add, watched in (
+            (watch.add_item, self._items),
+            (watch.add_length, self._lengths),
+            (watch.add_absent, self._absent),
+            (watch.add_keys, self._keys),
+            (watch.add_attribute, self._attributes),
+            (watch.add_type, self._types),
+            (watch.add_class_item, self._class_items),
+            (watch.add_class_absent, self._class_absent),
+            (watch.add_class, self._whole_classes),
+            (watch.add_cell, self._cells),
+        ):
+            for each in watched.values():
+                add(*each)
+        for function in self._functions.values():
+            watch.add_function(function)
+        return watch
 
 
 def _namespaces(value: Any) -> list[dict[str, Any]]:

@@ -19,7 +19,9 @@ from torch.fx import Graph, GraphModule, Node
 from airgraph.errors import CacheError, Unwritable
 from airgraph.program import source_lines
 from airgraph.program.dump import form_of
+from airgraph.program.nodes import notes
 from airgraph.program.streams import stream_of
+from airgraph.torch_internals import dispatcher
 
 __all__ = ["graph_from", "graph_to", "value_from", "value_to"]
 
@@ -52,6 +54,7 @@ _NAMED_VALUES: dict[str, type] = {
     "memory_format": torch.memory_format,
 }
 _LARGEST_CONSTANT = 1 << 20
+_MOST_EXPONENT = 64
 
 
 def graph_to(gm: GraphModule) -> dict[str, Any]:
@@ -99,9 +102,10 @@ def graph_from(data: Mapping[str, Any]) -> GraphModule:
             file, _, line = str(row["line"]).rpartition(":")
             node.meta["stack_trace"] = f'File "{file}", line {line}'
         if row.get("stream") is not None:
-            node.meta["stream"] = str(row["stream"])
-        node.meta["form"] = str(row.get("form", ""))
+            notes(node)["stream"] = str(row["stream"])
+        notes(node)["form"] = str(row.get("form", ""))
         known[name] = node
+    _check_powers(graph)
     outputs = value_from(data["outputs"], known)
     if not isinstance(outputs, (tuple, list)):
         raise CacheError("the outputs are not a list")
@@ -186,6 +190,19 @@ def _node_from(graph: Graph, row: Mapping[str, Any], known: Mapping[str, Node], 
     return graph.create_node("call_function", target, args, kwargs, name=name)
 
 
+def _check_powers(graph: Graph) -> None:
+    """Raises CacheError for powers of sizes that are too large to be worked out."""
+    powers: set[Node] = set()
+    for node in graph.nodes:
+        of_powers = not powers.isdisjoint(node.all_input_nodes)
+        if node.target is operator.pow:
+            exponent: Any = node.args[1] if len(node.args) == 2 else None
+            if of_powers or type(exponent) not in (int, float) or abs(exponent) > _MOST_EXPONENT:
+                raise CacheError(f"node {node.name!r}: a power has a small number as exponent, and no power within")
+        if node.target is operator.pow or (of_powers and node.target in _NAME_OF_SYMBOLIC):
+            powers.add(node)
+
+
 def _operator_to(target: Any) -> str:
     if isinstance(target, torch._ops.OpOverload):
         name = f"{target.namespace}.{target._schema.name.partition('::')[2]}.{target._overloadname}"
@@ -207,10 +224,9 @@ def _operator_from(name: str) -> Callable[..., Any]:
     own = namespace in _TORCHS_OWN or namespace.startswith("_")
     if (own and namespace not in _ALLOWED) or qualified in _REFUSED:
         raise Unwritable(f"the operator {qualified} is not allowed in a cache")
-    known = [schema.overload_name or "default" for schema in torch._C._jit_get_schemas_for_operator(qualified)]
-    if overload not in known:
+    if overload not in dispatcher.overloads_of(qualified):
         raise CacheError(f"the operator {name} is not registered; import what registers it before the first call")
-    if not torch._C._dispatch_has_kernel(qualified if overload == "default" else f"{qualified}.{overload}"):
+    if not dispatcher.has_kernel(qualified if overload == "default" else f"{qualified}.{overload}"):
         raise Unwritable(f"the operator {qualified} is not one of PyTorch's dispatcher")
     packet = getattr(getattr(torch.ops, namespace), operator_name)
     return getattr(packet, overload)

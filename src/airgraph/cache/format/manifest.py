@@ -1,33 +1,27 @@
-"""One traced graph as a file: JSON text that says what it is, what it needs and what it took for granted.
-
-The first line signs all that follows with a key of the folder, so that damaged files and those of others are known as
-such. Format version 4.
-"""
+"""One traced graph as a file: JSON text that says what it is, what it needs and what it took for granted."""
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, fields
 from typing import Any
 
 import torch
 
-from airgraph.cache.format.conditions import Condition, Read
+from airgraph.cache.format.fingerprint import Fingerprint
 from airgraph.cache.format.graph import value_from, value_to
+from airgraph.cache.format.guard import Guard
+from airgraph.cache.format.guards import guard_from
 from airgraph.cache.format.process import Process
+from airgraph.cache.format.signed import FORMAT, signed_data, signed_text
 from airgraph.cache.format.source import Source
 from airgraph.cache.format.source_path import SourcePath, parse
 from airgraph.cache.format.torch_settings import State
 from airgraph.errors import CacheError
 from airgraph.program.inputs import InputPlan, InputRole
+from airgraph.torch_internals.dispatcher import dispatch_keys
 
-__all__ = ["FORMAT", "CachedInput", "Manifest", "Traits", "Write", "lazy_of"]
-
-FORMAT = 6
-_MAGIC = "airgraph cache"
+__all__ = ["CachedInput", "Manifest", "Traits", "Write", "lazy_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +38,7 @@ class Traits:
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Traits:
-        return cls(
-            type(tensor).__name__, tensor.requires_grad, tensor.is_leaf, torch._C._dispatch_keys(tensor).raw_repr()
-        )
+        return cls(type(tensor).__name__, tensor.requires_grad, tensor.is_leaf, dispatch_keys(tensor).raw_repr())
 
     @classmethod
     def from_data(cls, data: Any) -> Traits:
@@ -149,26 +141,28 @@ def _size(size: Any) -> int | str:
     return size
 
 
+_LISTS = ("sources", "codes", "inputs", "looked_at", "guards", "shape_guards", "writes")
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """function: full name of what was traced. versions: of what traced it. sources: see `module_sources`.
-    process: see there. codes: digests of all code that took part, see `code_identity`.
+    """function: full name of what was traced. fingerprint, process: see there. sources: see `module_sources`.
+    codes: digests of all code that took part, see `code_identity`.
 
     looked_at: tensors and numbers that are no inputs of the graph, but decided what it is. graph, structure: plain
-    data, see `graph` and `result_spec`. writes: in their order. shape_conditions: see `shape_condition`.
+    data, see `graph` and `result_spec`. writes: in their order. guards, shape_guards: see `guards` and `shape_guard`.
     """
 
     function: str
-    fingerprint: str
-    versions: Mapping[str, str]
+    fingerprint: Fingerprint
     sources: tuple[Source, ...]
     process: Process
     device: torch.device
     state: State
     inputs: tuple[CachedInput, ...]
     looked_at: tuple[CachedInput, ...]
-    conditions: tuple[Condition, ...]
-    shape_conditions: tuple[str, ...]
+    guards: tuple[Guard, ...]
+    shape_guards: tuple[str, ...]
     graph: Mapping[str, Any]
     structure: Any
     writes: tuple[Write, ...] = ()
@@ -176,12 +170,11 @@ class Manifest:
 
     def to_text(self, key: bytes = b"") -> str:
         """The file's content, signed with a key. The same manifest gives the same text."""
-        body = json.dumps(
+        return signed_text(
             {
                 "format": FORMAT,
                 "function": self.function,
-                "fingerprint": self.fingerprint,
-                "versions": dict(self.versions),
+                "fingerprint": self.fingerprint.to_data(),
                 "sources": [each.to_data() for each in self.sources],
                 "codes": sorted(self.codes),
                 "process": self.process.to_data(),
@@ -189,16 +182,14 @@ class Manifest:
                 "state": asdict(self.state),
                 "inputs": [each.to_data() for each in self.inputs],
                 "looked_at": [each.to_data() for each in self.looked_at],
-                "conditions": [each.to_data() for each in self.conditions],
-                "shape_conditions": list(self.shape_conditions),
+                "guards": [each.to_data() for each in self.guards],
+                "shape_guards": list(self.shape_guards),
                 "structure": self.structure,
                 "writes": [each.to_data() for each in self.writes],
                 "graph": self.graph,
             },
-            allow_nan=False,
-            separators=(",", ":"),
+            key,
         )
-        return f"{_MAGIC} {FORMAT} hmac-sha256 {_signature(body, key)}\n{body}\n"
 
     @classmethod
     def from_text(cls, text: str, key: bytes = b"") -> Manifest:
@@ -207,20 +198,25 @@ class Manifest:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Manifest:
-        """From `signed_data`. Raises CacheError for what is missing or malformed."""
+        """From `signed_data`. Raises CacheError for what is missing, malformed or unknown."""
+        unknown = data.keys() - {each.name for each in fields(cls)} - {"format"}
+        if unknown or data.get("format") != FORMAT:
+            raise CacheError(f"a part is unknown, or of another format: {', '.join(sorted(unknown)) or 'format'}")
+        for name in _LISTS:
+            if not isinstance(data.get(name), list):
+                raise CacheError(f"a part is missing or malformed: {name} is no list")
         try:
             return cls(
                 function=str(data["function"]),
-                fingerprint=str(data["fingerprint"]),
-                versions=dict(data["versions"]),
+                fingerprint=Fingerprint.from_data(data["fingerprint"]),
                 sources=tuple(Source.from_data(each) for each in data["sources"]),
                 process=Process.from_data(data["process"]),
                 device=value_from({"device": data["device"]}, {}),
                 state=State.from_data(data["state"]),
                 inputs=tuple(CachedInput.from_data(i, each) for i, each in enumerate(data["inputs"])),
                 looked_at=tuple(CachedInput.from_data(i, each) for i, each in enumerate(data["looked_at"])),
-                conditions=tuple(Condition.from_data(each) for each in data["conditions"]),
-                shape_conditions=tuple(map(str, data["shape_conditions"])),
+                guards=tuple(guard_from(each) for each in data["guards"]),
+                shape_guards=tuple(map(str, data["shape_guards"])),
                 graph=data["graph"],
                 structure=data["structure"],
                 writes=tuple(Write.from_data(each) for each in data["writes"]),
@@ -228,42 +224,3 @@ class Manifest:
             )
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise CacheError(f"a part is missing or malformed: {type(error).__name__}: {error}") from error
-
-
-def signed_data(text: str, key: bytes = b"") -> Mapping[str, Any]:
-    """What a file says, as JSON has it. Raises CacheError for a text that is not whole, or not signed with this key."""
-    head, _, body = text.partition("\n")
-    words = head.split()
-    if words[:2] != _MAGIC.split() or len(words) != 5:
-        raise CacheError(f"not a cache file: it begins with {head[:40]!r}")
-    if words[2] != str(FORMAT):
-        raise CacheError(f"format {words[2]}, expected {FORMAT}: another version of airgraph wrote it")
-    body = body.removesuffix("\n")
-    if not hmac.compare_digest(words[4].encode(), _signature(body, key).encode()):
-        raise CacheError("the checksum is wrong: the file is damaged or was changed, or comes from another folder")
-    try:
-        data = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise CacheError(f"not a cache file: {error}") from error
-    if not isinstance(data, dict):
-        raise CacheError(f"not a cache file: it holds a {type(data).__name__}")
-    return data
-
-
-def other_constant(data: Mapping[str, Any], read: Read) -> str | None:
-    """The first constant that is another one now, in words, or None: that, many graphs of one class are told apart by.
-
-    Looks at little of the data, and passes over what is malformed.
-    """
-    conditions = data.get("conditions")
-    for each in conditions if isinstance(conditions, list) else ():
-        try:
-            if each[0] == "equals" and (reason := Condition.from_data(each).broken(read)) is not None:
-                return reason
-        except (LookupError, TypeError, ValueError, AttributeError, CacheError):
-            continue
-    return None
-
-
-def _signature(body: str, key: bytes) -> str:
-    return hmac.new(key, body.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()

@@ -49,4 +49,7 @@ class Process:
         texts = all(type(name) is str and type(value) in (str, type(None)) for name, value in environment.items())
         if not texts or type(hashes) not in (int, type(None)):
             raise CacheError("variables of the environment are texts, and a hash is a number")
+        for name in environment:
+            # Raises for what no variable can be called.
+            os.fsencode(name)
         return cls(environment, hashes)

@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
-from airgraph.cache.format.conditions import CONSTANTS, name_of_type
 from airgraph.cache.format.graph import value_from, value_to
+from airgraph.cache.format.guards import CONSTANTS, name_of_type
 from airgraph.errors import CacheError, Unwritable
 
 __all__ = ["Expressions", "Leaf", "NumberLeaf", "Structures"]

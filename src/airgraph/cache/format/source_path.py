@@ -68,6 +68,8 @@ class Size:
     dim: int | None
 
     def read(self, owner: Any) -> Any:
+        if not isinstance(owner, torch.Tensor):
+            raise TypeError(f"{self.what} of a {type(owner).__name__}, which is no tensor")
         sizes = getattr(owner, self.what)()
         return sizes if self.dim is None else sizes[self.dim]
 

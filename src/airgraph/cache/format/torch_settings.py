@@ -8,14 +8,11 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
-import torch.utils._device
-import torch.utils._python_dispatch
 
-from airgraph.runtime.cpu.engine import engine
+from airgraph.runtime.engine.loading import engine
+from airgraph.torch_internals import modes, settings
 
 __all__ = ["State", "settled", "without_gradients"]
-
-_DEVICE_CONTEXT = "torch.utils._device.DeviceContext"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +33,7 @@ class State:
 
     @classmethod
     def now(cls, device_type: str) -> State:
-        device = torch.utils._device.CURRENT_DEVICE
+        device = settings.default_device()
         return cls(
             str(torch.get_default_dtype()),
             None if device is None else str(device),
@@ -47,7 +44,7 @@ class State:
             f"{torch.are_deterministic_algorithms_enabled()} {torch.is_deterministic_algorithms_warn_only_enabled()}",
             _precision(),
             _rank(),
-            tuple(_name(mode) for mode in (*_function_modes(), *_dispatch_modes())),
+            tuple(_name(mode) for mode in modes.active_modes()),
         )
 
     @classmethod
@@ -67,12 +64,12 @@ class State:
     @property
     def foreign_modes(self) -> list[str]:
         """Modes that may do anything, unlike that of a default device."""
-        return [mode for mode in self.modes if mode != _DEVICE_CONTEXT]
+        return [mode for mode in self.modes if mode != settings.DEVICE_CONTEXT]
 
 
 def settled() -> Any:
     """Says by `unchanged`, at little cost, whether the settings that a state is made of are as they are now."""
-    made = engine().Settled(vars(torch.utils._device))
+    made = engine().Settled(settings.device_settings())
     made.settle()
     return made
 
@@ -80,22 +77,11 @@ def settled() -> Any:
 @contextmanager
 def without_gradients() -> Iterator[None]:
     """As `torch.no_grad`, but not for a transform of torch.func, which may have been asked for them."""
-    if torch._C._functorch.peek_interpreter_stack() is None:
+    if modes.is_transformed():
+        yield
+    else:
         with torch.no_grad():
             yield
-    else:
-        yield
-
-
-def _function_modes() -> list[Any]:
-    return list(torch.overrides._get_current_function_mode_stack())
-
-
-def _dispatch_modes() -> list[Any]:
-    """With transforms of torch.func and torch.jit.trace, under which a tensor is not what it seems."""
-    modes: list[Any] = list(torch.utils._python_dispatch._get_current_dispatch_mode_stack())
-    others = (torch._C._functorch.peek_interpreter_stack(), torch._C._get_tracing_state())
-    return [*modes, *(each for each in others if each is not None)]
 
 
 def _autocast(device: str) -> str:

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from airgraph.cache.format.manifest import FORMAT
+from airgraph.cache.format.fingerprint import Fingerprint, digest_of
+from airgraph.cache.format.signed import FORMAT
 from airgraph.cache.store.patches import patches_of_torch
 from airgraph.options import Options
 from airgraph.passes.fingerprint import fingerprint as fingerprint_of_passes
@@ -40,26 +41,28 @@ def fingerprint(
     *,
     dynamic: bool | None,
     decompositions: Mapping[Any, Callable[..., Any]] | None,
-) -> str:
-    """32 hexadecimal digits; a graph made under another fingerprint is never used.
+) -> Fingerprint:
+    """That of a graph which would be made now.
 
-    Changes with the versions, the sources of the passes (see `passes.fingerprint`), the options that decide what the
-    graph is, the source of the function, the name of its class, `dynamic`, the decompositions, and methods of PyTorch's
-    that were replaced. What else was traced is compared file by file when a graph is read, see `staleness`.
+    Versions, the sources of the passes (see `passes.fingerprint`), the options that decide what the graph is, the
+    source of the function, the class of its object, `dynamic`, the decompositions, and methods of PyTorch's that were
+    replaced. What else was traced is compared file by file when a graph is read, see `staleness`.
     """
     owner = getattr(function, "__self__", None)
-    parts = [
-        f"format {FORMAT}",
-        repr(sorted(versions().items())),
-        fingerprint_of_passes(options),
-        repr(sorted(options.rewriting().items())),
-        f"dynamic={dynamic}",
-        identity(getattr(function, "__func__", function)),
-        "" if owner is None else f"{type(owner).__module__}.{type(owner).__qualname__}",
-        *patches_of_torch(),
-        *sorted(f"{operator}: {identity(made)}" for operator, made in (decompositions or {}).items()),
-    ]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+    made = sorted(f"{operator}: {identity(made)}" for operator, made in (decompositions or {}).items())
+    return Fingerprint(
+        {
+            "format": str(FORMAT),
+            **versions(),
+            "passes": fingerprint_of_passes(options),
+            **{f"option {name}": repr(value) for name, value in sorted(options.rewriting().items())},
+            "dynamic": str(dynamic),
+            "the function's sources": digest_of(identity(getattr(function, "__func__", function))),
+            "class": "" if owner is None else f"{type(owner).__module__}.{type(owner).__qualname__}",
+            "replaced methods of torch": digest_of("\0".join(patches_of_torch())),
+            "decompositions": digest_of("\0".join(made)),
+        }
+    )
 
 
 def form_of_owner(function: Callable[..., Any]) -> str:

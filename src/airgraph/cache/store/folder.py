@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import re
@@ -16,29 +17,37 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from airgraph.cache.format.manifest import Manifest, signed_data
+from airgraph import environment
+from airgraph.cache.format.fingerprint import Fingerprint
+from airgraph.cache.format.guard import Read
+from airgraph.cache.format.manifest import Manifest
+from airgraph.cache.format.signed import signed_data, signed_text
+from airgraph.cache.store.index import Index
 from airgraph.errors import CacheError
 
-__all__ = ["SUFFIX", "Store", "default_folder", "naming", "read_manifest"]
+__all__ = ["BESIDE", "SUFFIX", "Store", "default_folder", "naming", "read_manifest"]
 
+# Of a folder; file systems take 255 bytes.
+_LONGEST_NAME = 160
 SUFFIX = ".airgraph"
-_VARIABLE = "AIRGRAPH_CACHE_DIR"
 # What files of a cache are signed with.
 _KEY, _KEY_BYTES = ".key", 32
+_LOCK, _INDEX = ".lock", ".index"
+# What is in a folder beside its graphs.
+BESIDE = (_LOCK, _INDEX)
 _LARGEST_FILE = 1 << 30
 # Tracing a large model takes a minute; a process that was stopped holds its lock for ever.
 _MOST_WAIT_S = 120.0
 # As many graphs as a folder holds, before the one written longest ago gives way.
 _MOST_FILES = 64
 _OLD_DRAFT_S = 3600.0
+# Folders whose lock another process has held for too long.
+_given_up: set[Path] = set()
 
 
 def default_folder() -> Path:
     """`graphs` in AIRGRAPH_CACHE_DIR, or else in the user's cache folder."""
-    given = os.environ.get(_VARIABLE)
-    if given:
-        return Path(given) / "graphs"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "airgraph" / "graphs"
+    return environment.cache_folder() / "graphs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +59,46 @@ class Store:
 
     root: Path
     folder: Path
-    fingerprint: str
+    fingerprint: Fingerprint
 
     @classmethod
-    def of(cls, root: Path, function: str, fingerprint: str, *parts: str) -> Store:
-        """root/function/fingerprint[/part...]; nothing is made before something is written."""
-        folder = root / re.sub(r"[^A-Za-z0-9_.-]+", "_", function) / fingerprint
+    def of(cls, root: Path, function: str, fingerprint: Fingerprint, *parts: str) -> Store:
+        """root/function/digest of the fingerprint[/part...]; nothing is made before something is written.
+
+        A long name of a function is cut, and told apart by a digest of all of it.
+        """
+        folder = root / _as_folder(function) / fingerprint.digest
         return cls(root, folder.joinpath(*filter(None, parts)), fingerprint)
 
     def files(self) -> list[Path]:
         """The files there, in the order in which they were first written."""
         found = self.folder.glob(f"graph_*{SUFFIX}")
         return sorted(found, key=lambda path: (len(path.name), path.name))
+
+    def why_not(self, read: Read) -> Mapping[Path, str]:
+        """The files that cannot serve a call, with what they were traced for, found without opening them."""
+        try:
+            index = Index.from_data(self.data(self.folder / _INDEX))
+        except (CacheError, OSError):
+            return {}
+        found = {}
+        for path in self.files():
+            with suppress(OSError):
+                reason = index.ruled_out(path.name, path.stat().st_size, read)
+                if reason is not None:
+                    found[path] = reason
+        return found
+
+    def under_other_fingerprints(self) -> Iterator[tuple[Path, str]]:
+        """Of each other fingerprint of the function the file written last, and which of its parts differ."""
+        own = next(folder for folder in (self.folder, *self.folder.parents) if folder.name == self.fingerprint.digest)
+        for folder in sorted(own.parent.iterdir() if own.parent.is_dir() else ()):
+            with suppress(OSError, ValueError, CacheError):
+                if folder != own:
+                    path = max(folder.rglob(f"graph_*{SUFFIX}"), key=lambda path: path.stat().st_mtime_ns)
+                    difference = read_manifest(path).fingerprint.difference(self.fingerprint.parts)
+                    if difference is not None:
+                        yield path, difference
 
     def read(self, path: Path) -> Manifest:
         """Raises CacheError, naming the file, where it cannot be read, is damaged, or others may write it."""
@@ -95,13 +132,8 @@ class Store:
             self._remove_drafts()
             text = manifest.to_text(_key(self.root, make=True))
             path = over or self._same(text) or self._next()
-            draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-            try:
-                with os.fdopen(_create(draft), "w", encoding="utf-8") as file:
-                    file.write(text)
-                os.replace(draft, path)
-            finally:
-                draft.unlink(missing_ok=True)
+            _write(path, text)
+            self._write_index()
         except OSError as error:
             where = error.filename or self.folder
             raise CacheError(f"cannot write {where}: {error.strerror}. Give another cache_dir.") from error
@@ -111,14 +143,17 @@ class Store:
     def locked(self) -> Iterator[bool]:
         """One process at a time traces for this folder, and the others find its graph; where locks do not work, all do.
 
-        The value says whether to write: not if another process has held the lock for too long.
+        The value says whether to write: not if another process has held the lock for too long. After one wait in vain,
+        nobody waits for that folder again until the lock is free.
         """
         lock = None
         try:
             self._make_folder()
-            lock = FileLock(self.folder / ".lock", mode=0o600)
-            lock.acquire(timeout=_MOST_WAIT_S)
+            lock = FileLock(self.folder / _LOCK, mode=0o600)
+            lock.acquire(timeout=0 if self.folder in _given_up else _MOST_WAIT_S)
+            _given_up.discard(self.folder)
         except Timeout:
+            _given_up.add(self.folder)
             yield False
             return
         except (OSError, NotImplementedError):
@@ -128,6 +163,13 @@ class Store:
         finally:
             if lock is not None:
                 lock.release()
+
+    def _write_index(self) -> None:
+        files, sizes = {}, {}
+        for path in self.files():
+            with suppress(OSError, CacheError):
+                files[path.name], sizes[path.name] = self.data(path), path.stat().st_size
+        _write(self.folder / _INDEX, signed_text(Index.of(files, sizes).to_data(), _key(self.root)))
 
     def _make_folder(self) -> None:
         for folder in (*reversed(self.folder.parents), self.folder):
@@ -154,7 +196,7 @@ class Store:
 
     def _remove_drafts(self) -> None:
         """Those of processes that ended while they wrote."""
-        for draft in self.folder.glob(".graph_*"):
+        for draft in (*self.folder.glob(".graph_*"), *self.folder.glob(f"{_INDEX}.*")):
             with suppress(OSError):
                 if time.time() - draft.lstat().st_mtime > _OLD_DRAFT_S:
                     draft.unlink()
@@ -162,8 +204,11 @@ class Store:
 
 def read_manifest(path: Path) -> Manifest:
     """Raises CacheError, naming the file, where it cannot be read, is damaged, or others may write it."""
-    roots = (folder for folder in path.absolute().parents if (folder / _KEY).exists())
-    data = _data(path, _key(next(roots, path.parent)))
+    parents = path.absolute().parents
+    root = next((folder for folder in parents if (folder / _KEY).exists()), path.parent)
+    for folder in parents[: parents.index(root) + 1] if root in parents else ():
+        _check_own(folder, folder.stat())
+    data = _data(path, _key(root))
     with naming(path):
         return Manifest.from_data(data)
 
@@ -208,23 +253,45 @@ def _check_own(path: Path, state: os.stat_result) -> None:
 
 
 def _key(root: Path, *, make: bool = False) -> bytes:
-    """What the files below a root are signed with; a copy of the whole folder takes it along. Empty if missing."""
+    """What the files below a root are signed with; a copy of the whole folder takes it along."""
     path = root / _KEY
     if make and not path.exists():
         draft = root / f"{_KEY}.{secrets.token_hex(8)}"
         with os.fdopen(_create(draft), "wb") as file:
             file.write(secrets.token_bytes(_KEY_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
         # Of several processes the first; a link to a name that is there fails.
         with suppress(FileExistsError):
             os.link(draft, path)
         draft.unlink(missing_ok=True)
     try:
-        return _content(path)
-    except FileNotFoundError:
-        return b""
+        key = _content(path)
+    except FileNotFoundError as error:
+        raise CacheError(f"{path} is missing, by which the files beside it are checked") from error
     except OSError as error:
         raise CacheError(f"cannot read {path}: {error.strerror}. Remove it, or give another cache_dir.") from error
+    if len(key) != _KEY_BYTES:
+        raise CacheError(f"{path} has {len(key)} bytes instead of {_KEY_BYTES}. Remove it, or give another cache_dir.")
+    return key
+
+
+def _write(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name.removeprefix('.')}.{secrets.token_hex(8)}")
+    try:
+        with os.fdopen(_create(draft), "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _create(path: Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def _as_folder(function: str) -> str:
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "_", function)
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return f"{name[:_LONGEST_NAME]}-{hashlib.sha256(function.encode()).hexdigest()[:16]}"

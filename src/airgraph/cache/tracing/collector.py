@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
 from torch.fx import GraphModule
 
 from airgraph.cache.checking.scope import Reader
@@ -21,7 +20,8 @@ from airgraph.options import Options
 from airgraph.program import lowering
 from airgraph.program.program import CaptureProgram
 from airgraph.program.support import check_capturable
-from airgraph.runtime.cpu.engine import engine
+from airgraph.runtime.engine.loading import engine
+from airgraph.torch_internals import aot, dynamo
 
 __all__ = ["Collector"]
 
@@ -65,12 +65,10 @@ class Collector:
         return [False] * len(guards)
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[Any], **_: Any) -> Callable[..., Any]:
-        from torch._dynamo.symbolic_convert import InstructionTranslator
-
         self.was_asked = True
         self.sources = lowering.input_sources(gm)
         try:
-            tx, read = InstructionTranslator.current_tx(), self._read
+            tx, read = dynamo.current_translator(), self._read
             assert read is not None
             self.changes = changes_of(tx, read)
             self.returned = returned_objects(tx, [each.value for each in self.changes.writes], read)
@@ -98,10 +96,7 @@ class Collector:
         self.written = [getattr(each.object, each.attribute) for each in self.changes.writes]
 
     def _take(self, gm: GraphModule, lowered: GraphModule, inputs: Sequence[Any]) -> Any:
-        from torch._functorch._aot_autograd.utils import make_boxed_func
-
-        context: Any = torch._guards.TracingContext.get()
-        self.shape_env = context.fake_mode.shape_env
+        self.shape_env = aot.shape_env_of_trace()
         tracked = getattr(self.shape_env, "tracked_fakes", None) or []
         self.tracked = [(name_of_source(each.source), each.fake) for each in tracked]
         if not lowering.hands_through(gm, lowered, marks_outputs=False):
@@ -117,13 +112,14 @@ class Collector:
         reduced = without_numbers(lowered)
         self.leaves = reduced.leaves
         inputs = [inputs[position] for position in reduced.positions]
-        self.program = prepare(lowered, self.sources, self._options, inputs, reduced.positions)
+        name = f"{dynamo.traced_function() or 'graph'} traced"
+        self.program = prepare(lowered, self.sources, self._options, inputs, reduced.positions, name=name)
         self.sources = [self.sources[position] for position in reduced.positions]
         try:
             check_capturable(lowered, self.program.device)
         except UnsupportedGraph as error:
             raise Unwritable(f"it cannot be captured: {error}") from error
-        return make_boxed_func(lowered.forward)
+        return aot.boxed(lowered.forward)
 
     def _refuse_training(self, lowered: GraphModule, inputs: Sequence[Any]) -> Any:
         raise Unwritable("gradients are needed")

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from airgraph.cache.format.conditions import Read
+from airgraph.cache.format.guard import Read
 from airgraph.cache.format.manifest import CachedInput, Traits, lazy_of
 from airgraph.cache.format.source_path import Item, resolve
 from airgraph.cache.tracing.collector import Collector
@@ -18,6 +18,7 @@ from airgraph.errors import Unwritable
 from airgraph.program import lowering
 from airgraph.program.inputs import InputPlan, InputRole
 from airgraph.program.program import CaptureProgram
+from airgraph.torch_internals.symbolic_shapes import expression_of
 
 __all__ = ["cached_inputs", "looked_at", "read_input"]
 
@@ -73,7 +74,7 @@ def looked_at(collected: Collector, inputs: set[str], read: Read) -> tuple[Cache
     in_guards = {str(symbol) for guard in collected.shape_env.guards for symbol in guard.expr.free_symbols}
     for text, fake in collected.tracked:
         if text.endswith(".item()"):
-            if isinstance(_size(fake), int) or str(fake.node._expr) in in_guards:
+            if isinstance(_size(fake), int) or str(expression_of(fake)) in in_guards:
                 raise Unwritable(f"it depends on the value {text}")
         # The tensor that an argument is a view of decides nothing.
         elif without_conversion(text) not in inputs and text not in made and not re.search(r"\._base\b", text):

@@ -1,6 +1,6 @@
 """What Python code a trace uses: what Dynamo inlines, and what runs below it, such as a custom operator's fake kernel.
 
-Method: the interpreter's profiling hook (`csrc/observer.h`), which sees Dynamo at its work too.
+Method: the interpreter's profiling hook (`csrc/cache/observer.h`), which sees Dynamo at its work too.
 """
 
 from __future__ import annotations
@@ -8,24 +8,28 @@ from __future__ import annotations
 import dis
 import gc
 import importlib._bootstrap as import_system
+import inspect
 import io
 import logging
 import os
 import posix
 import signal
 import sys
+import time
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping
-from types import BuiltinFunctionType, CodeType, FrameType
+from collections.abc import Callable, Iterator, Mapping
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 import torch
 
-from airgraph.cache.checking.module_sources import UsedCode
+from airgraph.cache.checking.names_read import UsedCode
 from airgraph.errors import CacheError, Unwritable
 from airgraph.program.code_identity import goes_by_version
-from airgraph.runtime.cpu.engine import engine
+from airgraph.runtime.engine.loading import engine
+from airgraph.torch_internals import dynamo
+from airgraph.torch_internals.dispatcher import settings_readers
 
 __all__ = ["Observation"]
 
@@ -37,18 +41,20 @@ _WHOLE = tuple(
     if (function := vars(os._Environ).get(name)) is not None
 )
 # What runs below them belongs to the process that happened to trace: log handlers, hooks of imports and of warnings,
-# the bodies of modules, the end of objects.
+# the bodies of modules, the end of objects, what modules do when somebody goes over all that are loaded.
 _PASSED_OVER = [
     function.__code__
     for module, name in (
         (logging.Logger, "_log"), (logging.Logger, "handle"), (warnings, "_showwarnmsg"),
-        (import_system, "_find_and_load"), (weakref.finalize, "__call__"),
+        (import_system, "_find_and_load"), (weakref.finalize, "__call__"), (inspect, "getmodule"),
     )
     if (function := getattr(module, name, None)) is not None
 ]  # fmt: skip
 # What only puts a path into another form.
 _HARMLESS = {"fspath", "strerror", "get_terminal_size"}
-_OF_TRACING = {"_get_tracing_state", "_get_graph_executor_optimize"}
+# What code measures itself by, and waits by.
+_MEASURING = ("perf_counter", "monotonic", "process_time", "thread_time", "pthread_", "clock", "sleep")
+_OF_PROCESS = {"getrecursionlimit", "getrefcount", "getsizeof", "getswitchinterval", "get_ident", "getpid"}
 _NOT_PYTHONS = ("torch", "airgraph")
 _OF_SETS = {"BUILD_SET", "SET_ADD", "SET_UPDATE"}
 # Names in code that goes on where something is missing, or looks at all that is there.
@@ -64,19 +70,17 @@ class Observation:
     """
 
     def __init__(self) -> None:
-        from torch._dynamo.symbolic_convert import InliningInstructionTranslator
-        from torch._dynamo.variables import functions
-
         self._notes = notes = _Notes()
         # The garbage collector does not know it, so what it calls must not lead back to it. Its block is native: no
         # exception of a signal handler leaves it installed.
         self.observer: Any = engine().Observer(
             [
-                (InliningInstructionTranslator.__init__.__code__, notes.on_inlined),
-                (functions.invoke_and_store_as_constant.__code__, notes.on_constant),
+                (dynamo.code_that_inlines(), notes.on_inlined),
+                (dynamo.code_that_stores_constants(), notes.on_constant),
                 (_LOOK_UP, notes.on_lookup),
+                *((code, notes.on_address(name)) for code, name in dynamo.code_that_asks_for_addresses().items()),
             ],
-            [*_PASSED_OVER, *_called_at_any_moment()],
+            [*_PASSED_OVER, dynamo.code_that_defers(), *_called_at_any_moment()],
             _outside(),
             notes.on_outside,
         )
@@ -117,8 +121,14 @@ class _Notes:
 
     def add_inlined(self, code: CodeType, namespace: Mapping[str, Any]) -> None:
         used = self.inlined[id(code)] = UsedCode(code, namespace, inlined=True)
-        if "_version" in code.co_names and not used.is_foreign:
+        if used.is_foreign:
+            return
+        if "_version" in code.co_names:
             self._refuse("it asks how often a tensor was written, which is another number at each call")
+        if {"object", "__repr__"} <= set(code.co_names):
+            self._refuse("it makes a text of an object's address, which is another one at each start")
+        if asked := _OF_PROCESS.intersection(code.co_names):
+            self._refuse(f"it asks {min(asked)} of its process, which may be something else at another start")
 
     def on_inlined(self, frame: FrameType) -> None:
         held = frame.f_locals
@@ -138,6 +148,18 @@ class _Notes:
     def on_constant(self, frame: FrameType) -> None:
         name = frame.f_locals.get("name", "a function")
         self._refuse(f"{name} is marked by assume_constant_result, and its result may be another one at each start")
+
+    def on_address(self, name: str) -> Callable[[FrameType], None]:
+        def on_call(frame: FrameType) -> None:
+            held = frame.f_locals
+            inlines = held["tx"]
+            if UsedCode(inlines.f_code, inlines.f_globals, inlined=True).is_foreign:
+                return
+            argument = held["arg"] if "arg" in held else next(iter(held["args"]), None)
+            if name == "id" or _goes_by_address(argument, in_words=name != "hash"):
+                self._refuse(f"it takes {name}() of an object, which comes of its address, another one at each start")
+
+        return on_call
 
     def on_lookup(self, frame: FrameType) -> None:
         caller = frame.f_back
@@ -164,6 +186,26 @@ class _Notes:
         self.obstacle = self.obstacle or Unwritable(reason)
 
 
+def _goes_by_address(variable: Any, *, in_words: bool) -> bool:
+    """Whether the hash of what Dynamo holds there comes of its address, or its text has the address in it."""
+    try:
+        value = variable.as_python_constant()
+    except Exception:
+        # Dynamo raises anything.
+        value = getattr(variable, "value", getattr(variable, "fn", None))
+    if isinstance(value, tuple):
+        return any(_holds_address(each, in_words=in_words) for each in value)
+    return _holds_address(value, in_words=in_words)
+
+
+def _holds_address(value: Any, *, in_words: bool) -> bool:
+    if in_words:
+        class_: Any = type(value)
+        writes = class_.__repr__ if class_.__str__ is object.__str__ else class_.__str__
+        return writes in (object.__repr__, FunctionType.__repr__, MethodType.__repr__)
+    return not isinstance(value, (str, bytes, int, float, complex, torch.dtype, torch.device, torch.Size))
+
+
 def _called_at_any_moment() -> Iterator[CodeType]:
     """What the interpreter calls in the midst of anything: for signals, for collected garbage, for errors in both."""
     handlers = (signal.getsignal(number) for number in signal.valid_signals())
@@ -179,14 +221,12 @@ def _is_made_by_dynamo(code: CodeType) -> bool:
 
 
 def _outside() -> list[Any]:
-    """Functions in C that look at files, at the process, and at PyTorch's settings."""
+    """Functions in C that look at files, at the process, at the date, and at PyTorch's settings."""
     of_system = [held for name, held in vars(posix).items() if name not in _HARMLESS]
-    of_torch = [
-        held
-        for name, held in vars(torch._C).items()
-        if name.startswith(("get_num_", "_get_")) and name not in _OF_TRACING
+    of_time = [held for name, held in vars(time).items() if not name.startswith(_MEASURING)]
+    return [
+        held for held in (io.open, *of_system, *of_time, *settings_readers()) if isinstance(held, BuiltinFunctionType)
     ]
-    return [held for held in (io.open, *of_system, *of_torch) if isinstance(held, BuiltinFunctionType)]
 
 
 def _hands_through(frame: FrameType) -> bool:

@@ -16,9 +16,10 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from airgraph.cache.format.conditions import Read
+from airgraph.cache.format.guard import Read
 from airgraph.cache.format.source_path import name_of_source, resolve
 from airgraph.errors import UnsupportedPath
+from airgraph.torch_internals import dynamo
 
 __all__ = ["FloatInputs", "floats_as_inputs", "is_float", "is_safe_with_any_float", "without_conversion"]
 
@@ -64,14 +65,12 @@ class FloatInputs:
 @contextmanager
 def floats_as_inputs(is_input: Callable[[str], bool]) -> Iterator[None]:
     """Within, Dynamo on this thread asks `is_input` with the path of each float that a function uses."""
-    from torch._dynamo.symbolic_convert import TensorifyState
-
     _install()
     # What an earlier trace, of something else, found out before it failed.
-    TensorifyState.clear()
+    dynamo.clear_failed_floats()
     _LOCAL.is_input = is_input
     try:
-        with torch._dynamo.config.patch(specialize_float=False):
+        with dynamo.settings(specialize_float=False):
             yield
     finally:
         _LOCAL.is_input = None
@@ -79,19 +78,18 @@ def floats_as_inputs(is_input: Callable[[str], bool]) -> Iterator[None]:
 
 @cache
 def _install() -> None:
-    from torch._dynamo.variables.builder import VariableBuilder
+    def chosen(wrap: Callable[[Any, float], Any]) -> Callable[[Any, float], Any]:
+        def wrap_symfloat(self: Any, value: float) -> Any:
+            is_input = getattr(_LOCAL, "is_input", None)
+            if is_input is None:
+                return wrap(self, value)
+            is_constant = not math.isfinite(value) or not is_input(name_of_source(self.source))
+            with dynamo.settings(specialize_float=is_constant, assume_static_by_default=False):
+                return wrap(self, value)
 
-    wrap: Any = VariableBuilder.wrap_symfloat
+        return wrap_symfloat
 
-    def wrap_symfloat(self: Any, value: float) -> Any:
-        is_input = getattr(_LOCAL, "is_input", None)
-        if is_input is None:
-            return wrap(self, value)
-        is_constant = not math.isfinite(value) or not is_input(name_of_source(self.source))
-        with torch._dynamo.config.patch(specialize_float=is_constant, assume_static_by_default=False):
-            return wrap(self, value)
-
-    VariableBuilder.wrap_symfloat = wrap_symfloat  # type: ignore[method-assign]
+    dynamo.replace_float_wrapping(chosen)
 
 
 def without_conversion(text: str) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from airgraph.cache.format.conditions import CONSTANTS, Read
+from airgraph.cache.format.guard import Read
+from airgraph.cache.format.guards import CONSTANTS
 from airgraph.cache.format.source_path import name_of_source, resolve
 from airgraph.errors import Unwritable
 from airgraph.program.code_identity import CODE
+from airgraph.torch_internals import dynamo
 
 __all__ = ["returned_objects"]
 
@@ -19,14 +21,15 @@ def returned_objects(tx: Any, others: Sequence[Any], read: Read) -> dict[str, An
     tx: Dynamo's current translator, whose stack holds the result. others: variables that are handed out too. Raises
     Unwritable for an object without a path.
     """
-    from torch._dynamo.variables.base import AttributeMutationNew, ValueMutationNew, VariableTracker
-
     found: dict[str, Any] = {}
 
     def visit(variable: Any) -> None:
         source = getattr(variable, "source", None)
-        is_new = isinstance(getattr(variable, "mutation_type", None), (AttributeMutationNew, ValueMutationNew))
-        if source is None or is_new or (not variable.is_tensor() and issubclass(variable.python_type(), CODE)):
+        if (
+            source is None
+            or dynamo.is_made_within(variable)
+            or (not variable.is_tensor() and issubclass(variable.python_type(), CODE))
+        ):
             return
         path = resolve(name_of_source(source), read)
         value = read(path)
@@ -34,5 +37,5 @@ def returned_objects(tx: Any, others: Sequence[Any], read: Read) -> dict[str, An
             raise Unwritable(f"the result holds {path.text}, which is outside the function's arguments")
         found[path.text] = value
 
-    VariableTracker.visit(visit, [*tx.stack, *others], side_effects=tx.output.side_effects)
+    dynamo.visit_variables(visit, [*tx.stack, *others], tx.output.side_effects)
     return found

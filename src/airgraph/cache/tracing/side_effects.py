@@ -5,7 +5,7 @@ the function's arguments that get tensors of the graph's outputs, constants, or 
 graph is traced for the cache, Dynamo writes stand-ins, which are read and set back at once. No other change is cached.
 
 A value that is written but is there already, such as a flag that was set and set back, is no change as long as it is
-there: this becomes a condition.
+there: this becomes a guard.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from typing import Any
 
 import torch
 
-from airgraph.cache.format.conditions import CONSTANTS, Condition, Read, of_type
+from airgraph.cache.format.guard import Guard, Read
+from airgraph.cache.format.guards import CONSTANTS, Equals, OfClass
 from airgraph.cache.format.source_path import SourcePath, name_of_source, resolve
 from airgraph.errors import Unwritable
+from airgraph.torch_internals import dynamo
 
 __all__ = ["Change", "Changes", "changes_of", "why_not_written"]
 
@@ -36,9 +38,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """conditions: that what is written there is there. writes: the others."""
+    """guards: that what is written there is there. writes: the others."""
 
-    conditions: tuple[Condition, ...] = ()
+    guards: tuple[Guard, ...] = ()
     writes: tuple[Change, ...] = ()
 
 
@@ -47,24 +49,20 @@ def changes_of(tx: Any, read: Read) -> Changes:
 
     tx: Dynamo's current translator. Raises Unwritable for changes that a cached call cannot make.
     """
-    from torch._dynamo.variables import ConstantVariable
-    from torch._dynamo.variables.base import AttributeMutationExisting, AttributeMutationNew, ValueMutationNew
-
     effects = tx.output.side_effects
     if effects.tensor_hooks or effects.save_for_backward:
         raise Unwritable("the function registers hooks on tensors or saves them for backward")
-    conditions: list[Condition] = []
+    guards: list[Guard] = []
     writes: list[Change] = []
-    for variable in effects._get_modified_vars():
-        mutation = getattr(variable, "mutation_type", None)
-        if isinstance(mutation, (AttributeMutationNew, ValueMutationNew)):
+    for variable in dynamo.modified_variables(effects):
+        if dynamo.is_made_within(variable):
             # Of an object that the function itself has made, and that is in the result or gone.
             if effects.store_attr_mutations.get(variable) and issubclass(variable.python_type(), (tuple, torch.Tensor)):
                 raise Unwritable(f"the function sets attributes of a {variable.python_type().__name__} that it makes")
             continue
         source = getattr(variable, "source", None)
         name = name_of_source(source) if source is not None else f"a {variable.python_type_name()}"
-        if source is None or not isinstance(mutation, AttributeMutationExisting):
+        if source is None or not dynamo.sets_attributes(variable):
             raise Unwritable(f"the function changes {name}")
         written = effects.store_attr_mutations.get(variable, {})
         if not written or issubclass(variable.python_type(), (dict, list, set, collections.deque)):
@@ -72,27 +70,27 @@ def changes_of(tx: Any, read: Read) -> Changes:
         owner = resolve(name, read)
         held = read(owner)
         for attribute, value in written.items():
-            if type(value) is ConstantVariable and type(value.value) in CONSTANTS:
-                condition = _has_already(held, name, attribute, value.value, read)
-                if condition is not None:
-                    conditions.append(condition)
+            if dynamo.is_constant(value) and type(value.value) in CONSTANTS:
+                guard = _has_already(held, name, attribute, value.value, read)
+                if guard is not None:
+                    guards.append(guard)
                     continue
             reason = why_not_written(owner, held, attribute, is_tensor=value.is_tensor())
             if reason is not None:
                 raise Unwritable(f"the function changes {name}.{attribute}, {reason}")
-            conditions.append(of_type(owner, held))
+            guards.append(OfClass.of(owner, held))
             writes.append(Change(owner, held, attribute, value))
-    return Changes(tuple(conditions), tuple(writes))
+    return Changes(tuple(guards), tuple(writes))
 
 
-def _has_already(held: Any, name: str, attribute: str, value: Any, read: Read) -> Condition | None:
+def _has_already(held: Any, name: str, attribute: str, value: Any, read: Read) -> Guard | None:
     """That an object has this constant itself, where it has it now. What its class has is not its own."""
     namespace = getattr(held, "__dict__", None)
     if isinstance(namespace, dict) and attribute not in namespace:
         return None
     own = f".__dict__['{attribute}']" if isinstance(namespace, dict) else f".{attribute}"
-    condition = Condition("equals", resolve(f"{name}{own}", read), value)
-    return condition if condition.broken(read) is None else None
+    guard = Equals(resolve(f"{name}{own}", read), value)
+    return guard if guard.broken(read) is None else None
 
 
 def why_not_written(path: SourcePath, owner: Any, attribute: str, *, is_tensor: bool) -> str | None:

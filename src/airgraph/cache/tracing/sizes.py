@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from airgraph.cache.format.manifest import CachedInput
 from airgraph.cache.format.result_spec import Leaf, NumberLeaf
-from airgraph.cache.format.shape_condition import evaluate, symbols
+from airgraph.cache.format.shape_guard import evaluate, symbols
 from airgraph.errors import UnsupportedExpression, Unwritable
+from airgraph.torch_internals.symbolic_shapes import is_float_symbol, values_of_symbols
 
-__all__ = ["check_numbers", "shape_conditions"]
+__all__ = ["check_numbers", "shape_guards"]
 
 
-def shape_conditions(shape_env: Any, inputs: Sequence[CachedInput]) -> tuple[str, ...]:
+def shape_guards(shape_env: Any, inputs: Sequence[CachedInput]) -> tuple[str, ...]:
     """What tracing assumed about symbols, as expressions over those of the inputs."""
     if shape_env is None:
         return ()
-    on_floats = [guard.expr for guard in shape_env.guards if any(map(_is_float, guard.expr.free_symbols))]
+    on_floats = [guard.expr for guard in shape_env.guards if any(map(is_float_symbol, guard.expr.free_symbols))]
     if on_floats:
         # Also where the symbol has become a number since.
         raise Unwritable(f"a float decides more than what tensors are computed with: {on_floats[0]}")
@@ -35,16 +36,20 @@ def shape_conditions(shape_env: Any, inputs: Sequence[CachedInput]) -> tuple[str
     unknown = set().union(*map(symbols, found)) - names if found else set()
     if unknown:
         raise Unwritable(f"it depends on sizes of tensors that it does not compute with: {', '.join(sorted(unknown))}")
-    hints = {str(symbol): int(value) for symbol, value in _hints(shape_env).items() if str(symbol) in names}
+    hints = {str(symbol): int(value) for symbol, value in values_of_symbols(shape_env).items() if str(symbol) in names}
     for text in found:
         if names <= hints.keys() and not evaluate(text, hints):
-            raise Unwritable(f"the condition {text} on sizes does not hold after tracing")
+            raise Unwritable(f"the guard {text} on sizes does not hold after tracing")
     return tuple(dict.fromkeys(found))
 
 
 def check_numbers(leaves: Iterable[Leaf | NumberLeaf], shape_env: Any) -> None:
     """Raises Unwritable for a number that a call could not work out."""
-    hints = {str(symbol): int(value) for symbol, value in _hints(shape_env).items()} if shape_env is not None else {}
+    hints = (
+        {str(symbol): int(value) for symbol, value in values_of_symbols(shape_env).items()}
+        if shape_env is not None
+        else {}
+    )
     for leaf in leaves:
         if isinstance(leaf, NumberLeaf):
             try:
@@ -53,17 +58,6 @@ def check_numbers(leaves: Iterable[Leaf | NumberLeaf], shape_env: Any) -> None:
                 raise Unwritable(f"the result holds a number that is not worked out from sizes: {error}") from error
             if type(now) is not int or leaf.now not in (None, now):
                 raise Unwritable(f"the result holds a number, {leaf.text}, which is {leaf.now}, not {now}")
-
-
-def _hints(shape_env: Any) -> Mapping[Any, Any]:
-    # Renamed in torch 2.11, and deprecated under the old name.
-    return shape_env.backed_var_to_val if hasattr(shape_env, "backed_var_to_val") else shape_env.var_to_val
-
-
-def _is_float(symbol: Any) -> bool:
-    from torch.utils._sympy.symbol import SymT, symbol_is_type
-
-    return symbol_is_type(symbol, SymT.FLOAT)
 
 
 def _is_finite(bound: Any) -> bool:

@@ -21,28 +21,31 @@ import torch
 from airgraph.cache.checking.admission import why_not_admitted
 from airgraph.cache.checking.module_sources import depends_on_hashes, sources_of
 from airgraph.cache.checking.scope import Reader, Roots
-from airgraph.cache.format.conditions import CONSTANTS, Condition, absence_of, conditions_of, distinct_of, modules_of
+from airgraph.cache.format.fingerprint import Fingerprint
 from airgraph.cache.format.graph import graph_to
+from airgraph.cache.format.guards import CONSTANTS, Equals
 from airgraph.cache.format.manifest import Manifest, Write
 from airgraph.cache.format.process import Process
 from airgraph.cache.format.result_spec import Structures
 from airgraph.cache.format.source_path import parse
 from airgraph.cache.format.torch_settings import State
 from airgraph.cache.tracing.collector import Collector
+from airgraph.cache.tracing.dynamo_guards import absence_of, distinct_of, guards_of, modules_of
 from airgraph.cache.tracing.inputs import cached_inputs, looked_at, read_input
 from airgraph.cache.tracing.observation import Observation
 from airgraph.cache.tracing.open_floats import (
     FloatInputs,
     floats_as_inputs,
 )
-from airgraph.cache.tracing.sizes import check_numbers, shape_conditions
+from airgraph.cache.tracing.sizes import check_numbers, shape_guards
 from airgraph.errors import CacheError, Unwritable
 from airgraph.memory.locks import renew_after_fork
 from airgraph.options import Options
 from airgraph.program.code_identity import at_once, digest_of_code, goes_by_version
 from airgraph.program.program import CaptureProgram
+from airgraph.torch_internals import dynamo
 
-__all__ = ["Executed", "TraceRequest", "full_name", "trace"]
+__all__ = ["Executed", "TraceRequest", "full_name", "short_name", "trace"]
 
 _one_at_a_time = threading.RLock()
 renew_after_fork(sys.modules[__name__], "_one_at_a_time")
@@ -65,8 +68,7 @@ class TraceRequest:
     options: Options
     dynamic: bool | None
     decompositions: Mapping[Any, Callable[..., Any]] | None
-    fingerprint: str
-    versions: Mapping[str, str]
+    fingerprint: Fingerprint
     varied: Collection[str] = ()
 
 
@@ -76,7 +78,7 @@ def trace(request: TraceRequest) -> Manifest:
     Raises CacheError, with the reason, where it cannot be written down, Executed where it was run instead; OptionError
     and PassError as compiling does.
     """
-    if _is_switched_off():
+    if dynamo.is_switched_off():
         raise Unwritable("torch.compile is switched off")
     given = request.arguments.arguments
     read = Roots.of(request.function).at(tuple(given.values()))
@@ -120,7 +122,7 @@ def _traced(request: TraceRequest, read: Reader, floats: FloatInputs | None) -> 
         dynamic=request.dynamic,
         options={"guard_filter_fn": collector.take_guards},
     )
-    settings = torch._dynamo.config.patch(replay_side_effects=True)
+    settings = dynamo.settings(replay_side_effects=True)
     is_input = (lambda text: False) if floats is None else floats.is_input
     try:
         # One function at a time, as Dynamo does it.
@@ -147,13 +149,6 @@ def _traced(request: TraceRequest, read: Reader, floats: FloatInputs | None) -> 
         collector.forget()
 
 
-def _is_switched_off() -> bool:
-    from torch._dynamo import config, eval_frame
-
-    stance = getattr(getattr(eval_frame, "_stance", None), "stance", "default")
-    return bool(config.disable) or stance != "default"
-
-
 def _manifest(
     request: TraceRequest,
     collected: Collector,
@@ -165,12 +160,12 @@ def _manifest(
     inputs = cached_inputs(program, collected.sources, read)
     others = looked_at(collected, {each.path.text for each in inputs}, read)
     every = (*inputs, *others)
-    conditions_on_sizes = shape_conditions(collected.shape_env, every)
+    guards_on_sizes = shape_guards(collected.shape_env, every)
     values = [read_input(each, read) for each in every]
     state = State.now(program.device.type)
     if state.foreign_modes:
         raise Unwritable(f"it was called under {', '.join(state.foreign_modes)}")
-    reason = why_not_admitted(every, conditions_on_sizes, values)
+    reason = why_not_admitted(every, guards_on_sizes, values)
     if reason is not None:
         raise Unwritable(f"its graph is not right for the arguments it was traced with: {reason}")
     check_numbers(collected.leaves, collected.shape_env)
@@ -182,28 +177,23 @@ def _manifest(
         for change, value in zip(collected.changes.writes, collected.written, strict=True)
     ]
     # What is returned as it came is not guarded by Dynamo, and stands in the structure as it is now.
-    constants = [
-        Condition("equals", parse(text), value)
-        for text, value in collected.returned.items()
-        if type(value) in CONSTANTS
-    ]
-    guarded = (*conditions_of(collected.guards, read), *collected.changes.conditions)
+    constants = [Equals(parse(text), value) for text, value in collected.returned.items() if type(value) in CONSTANTS]
+    guarded = (*guards_of(collected.guards, read), *collected.changes.guards)
     absent = absence_of(guarded, read) if observed.asks_for_absence else []
-    conditions = (*guarded, *constants, *absent, *distinct_of(guarded, request.arguments.arguments, read))
+    guards = (*guarded, *constants, *absent, *distinct_of(guarded, request.arguments.arguments, read))
     used, namespace = observed.used(), Roots.of(request.function).function_globals
     by_hashes = observed.depends_on_hashes or depends_on_hashes(used, namespace)
     return Manifest(
         function=full_name(request.function),
         fingerprint=request.fingerprint,
-        versions=request.versions,
-        sources=sources_of(used, modules_of(conditions, read), namespace),
+        sources=sources_of(used, modules_of(guards, read), namespace),
         process=Process.now(observed.environment, depends_on_hashes=by_hashes),
         device=program.device,
         state=state,
         inputs=inputs,
         looked_at=others,
-        conditions=conditions,
-        shape_conditions=conditions_on_sizes,
+        guards=guards,
+        shape_guards=guards_on_sizes,
         graph=graph_to(program.gm),
         structure=structure,
         writes=tuple(writes),
@@ -218,6 +208,13 @@ def full_name(function: Callable[..., Any]) -> str:
     if owner is not None:
         return f"{type(owner).__module__}.{type(owner).__qualname__}.{name}"
     return f"{function.__module__}.{getattr(function, '__qualname__', name)}"
+
+
+def short_name(function: Callable[..., Any]) -> str:
+    """`Class.method`, or the name of a function, as graphs are called in the report."""
+    owner = getattr(function, "__self__", None)
+    name = getattr(function, "__name__", type(function).__name__)
+    return name if owner is None else f"{type(owner).__name__}.{name}"
 
 
 def _fresh(function: Any) -> Any:

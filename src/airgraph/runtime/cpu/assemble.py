@@ -10,24 +10,29 @@ from typing import Any
 import torch
 
 from airgraph.errors import InternalError, UnsupportedGraph
-from airgraph.memory.plan import Lifetime, Plan, assign_offsets
+from airgraph.memory.order import WorkOrder
+from airgraph.memory.plan import ALIGNMENT, Lifetime, Plan, assign_offsets
 from airgraph.memory.pool import Lease
-from airgraph.runtime.cpu.engine import engine
-from airgraph.runtime.cpu.out_variants import functional_of, is_elementwise, out_overload
+from airgraph.memory.verify import violations
+from airgraph.program.trees import mapped
+from airgraph.runtime.cpu.out_variants import functional_of, is_elementwise, out_overload, takes_any_strides
 from airgraph.runtime.cpu.tape import BufferKind, Call, Recording, TensorRef
+from airgraph.runtime.engine.loading import engine
 
-__all__ = ["ArenaPlan", "Assembled", "assemble", "plan_arena"]
+__all__ = ["ArenaPlan", "Assembled", "assemble", "check_plan", "plan_arena"]
 
 
 @dataclass(frozen=True, slots=True)
 class ArenaPlan:
     """Which buffers of a recording the arena holds, when and where. lifetimes and plan: in the order of `buffers`.
 
-    edges: lifetimes of input buffers, which are filled before the first step, and of outputs, which outlive the last.
+    order: of what happens before the first call, of the calls, and of what happens after the last.
+    edges: lifetimes of input buffers, which are filled before the first call, and of outputs, which outlive the last.
     """
 
     buffers: tuple[int, ...]
     lifetimes: tuple[Lifetime, ...]
+    order: WorkOrder
     plan: Plan
     edges: tuple[Lifetime, ...]
 
@@ -47,30 +52,34 @@ class Assembled:
 
 
 def plan_arena(recording: Recording, elsewhere: Collection[int]) -> ArenaPlan:
-    """Offsets of the intermediates, each live from the first to the last call that touches it.
+    """Offsets of the intermediates, each used by the calls that touch it.
 
     elsewhere: buffers that do not lie in the arena, such as inputs and outputs.
     """
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for step, call in enumerate(recording.calls):
+    order = WorkOrder.line(len(recording.calls) + 2)
+    before, after = 0, len(order) - 1
+    uses: dict[int, set[int]] = {}
+    for step, call in enumerate(recording.calls, start=before + 1):
         for touched in call.touched():
-            first.setdefault(touched, step)
-            last[touched] = step
+            uses.setdefault(touched, set()).add(step)
     buffers = tuple(
         index
         for index, buffer in enumerate(recording.buffers)
-        if index in first and index not in elsewhere and buffer.kind is not BufferKind.EXTERNAL
+        if index in uses and index not in elsewhere and buffer.kind is not BufferKind.EXTERNAL
     )
-    lifetimes = tuple(Lifetime(first[i], last[i], recording.buffers[i].nbytes) for i in buffers)
-    end = len(recording.calls)
-    edges = tuple(
-        Lifetime(-1, last.get(i, -1), recording.buffers[i].nbytes)
-        if recording.buffers[i].kind is BufferKind.INPUT
-        else Lifetime(first.get(i, end), end, recording.buffers[i].nbytes)
-        for i in elsewhere
-    )
-    return ArenaPlan(buffers, lifetimes, assign_offsets(lifetimes), edges)
+    lifetimes = tuple(Lifetime(frozenset(uses[i]), recording.buffers[i].nbytes) for i in buffers)
+    edges = []
+    for i in elsewhere:
+        edge = before if recording.buffers[i].kind is BufferKind.INPUT else after
+        edges.append(Lifetime(frozenset(uses.get(i, set()) | {edge}), recording.buffers[i].nbytes))
+    return ArenaPlan(buffers, lifetimes, order, assign_offsets(lifetimes, order), tuple(edges))
+
+
+def check_plan(arena: ArenaPlan) -> None:
+    """Raises InternalError if the plan lets two buffers overlap that are used at the same time."""
+    wrong = violations(arena.lifetimes, arena.order, arena.plan, alignment=ALIGNMENT)
+    if wrong:
+        raise InternalError(f"the memory plan is wrong, please report it: {'; '.join(wrong[:3])}")
 
 
 def assemble(recording: Recording, arena: ArenaPlan, placed: Mapping[int, torch.Tensor], lease: Lease) -> Assembled:
@@ -122,31 +131,39 @@ def _as_functional(call: Call) -> Call:
     return found if is_elementwise(functional) or target.buffer not in found.given() else call
 
 
+def _lies_as_new(call: Call) -> bool:
+    """Whether its results lie as in new tensors, and if there are several, its arguments too.
+
+    A fake kernel may give strides that the real one would not choose. Not every kernel copes with them in `out`, or, of
+    those with several results, with arguments that lie otherwise; and random numbers are drawn in another order.
+    """
+    asked = call.outs if len(call.outs) == 1 else (*call.outs, *call.refs())
+    return all(ref.is_row_major for ref in asked)
+
+
 def _append(tape: Any, call: Call, data: list[torch.Tensor], needed: list[bool]) -> str:
     """needed: for each slot of the call's results, whether anything reads it."""
 
     def resolve(value: Any) -> Any:
-        if isinstance(value, TensorRef):
-            return _view(data, value)
-        if isinstance(value, (list, tuple)):
-            return type(value)(resolve(item) for item in value)
-        return value
+        return mapped(lambda each: _view(data, each) if isinstance(each, TensorRef) else each, value)
 
     op, outs = call.op, call.outs
     schema = op._schema
-    use_out = outs and not call.redispatch and not schema.is_mutable and len(outs) == len(schema.returns)
+    is_plain = outs and not call.redispatch and not schema.is_mutable and len(outs) == len(schema.returns)
+    use_out = is_plain and (takes_any_strides(op) or _lies_as_new(call))
     try:
-        return tape.append(
-            schema.name,
-            schema.overload_name,
-            resolve(call.args),
-            {name: resolve(value) for name, value in call.kwargs.items()},
-            [_view(data, ref) for ref in outs],
-            list(call.fresh),
-            needed,
-            out_overload(op) if use_out else None,
-            call.redispatch,
+        recorded = engine().RecordedCall(
+            name=schema.name,
+            overload=schema.overload_name,
+            args=resolve(call.args),
+            kwargs={name: resolve(value) for name, value in call.kwargs.items()},
+            outs=[_view(data, ref) for ref in outs],
+            fresh=list(call.fresh),
+            needed=needed,
+            out_overload=out_overload(op) if use_out else None,
+            redispatch=call.redispatch,
         )
+        return tape.append(recorded)
     except RuntimeError as error:
         reason = f"the CPU engine cannot serve it ({str(error).splitlines()[0]})"
         raise UnsupportedGraph(reason, operator=call.op.name(), source=call.source) from error

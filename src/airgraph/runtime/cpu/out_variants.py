@@ -8,7 +8,7 @@ import torch
 
 from airgraph.program.operators import functional_form, out_form
 
-__all__ = ["functional_of", "is_elementwise", "out_overload"]
+__all__ = ["functional_of", "is_elementwise", "out_overload", "takes_any_strides"]
 
 
 def out_overload(op: torch._ops.OpOverload) -> str | None:
@@ -32,6 +32,11 @@ def functional_of(op: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
 def is_elementwise(op: torch._ops.OpOverload) -> bool:
     """Whether its result may lie where an argument lies."""
     return torch.Tag.pointwise in op.tags
+
+
+def takes_any_strides(op: torch._ops.OpOverload) -> bool:
+    """Whether its `out` may lie in any way without a change of the values."""
+    return torch.Tag.pointwise in op.tags and torch.Tag.nondeterministic_seeded not in op.tags
 
 
 def _without_underscore(op: torch._ops.OpOverload) -> torch._ops.OpOverload | None:

@@ -12,20 +12,22 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import (
+
+from airgraph.errors import UnsupportedGraph
+from airgraph.program.operators import functional_form, is_view_operator, written_arguments
+from airgraph.program.support import capture_obstacle
+from airgraph.program.trees import leaves_of, mapped
+from airgraph.runtime.cpu.tape import Buffer, BufferKind, Call, Recording, TensorRef
+from airgraph.runtime.engine.loading import engine
+from airgraph.runtime.recording.inputs import BufferForm
+from airgraph.torch_internals.dispatcher import is_lazy_zero, negated_view
+from airgraph.torch_internals.fake_tensors import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensorMode,
     UnsupportedOperatorException,
 )
-from torch.multiprocessing.reductions import StorageWeakRef
-
-from airgraph.errors import UnsupportedGraph
-from airgraph.program.operators import functional_form, is_view_operator, written_arguments
-from airgraph.program.support import capture_obstacle
-from airgraph.runtime.cpu.engine import engine
-from airgraph.runtime.cpu.tape import Buffer, BufferKind, Call, Recording, TensorRef
-from airgraph.runtime.input_forms import BufferForm
+from airgraph.torch_internals.storages import StorageWeakRef, storage_id
 
 __all__ = ["Recorder"]
 
@@ -74,8 +76,7 @@ class Recorder:
         if kind is not _COMPUTE:
             return op(*args, **kwargs)
         tensors: list[torch.Tensor] = []
-        _tensors_in(args, tensors)
-        _tensors_in(tuple(kwargs.values()), tensors)
+        tensors.extend(leaves_of(torch.Tensor, (args, *kwargs.values())))
         for tensor in tensors:
             _check_tensor(tensor, op, where)
         result = self._propagate(op, args, kwargs, where)
@@ -94,7 +95,7 @@ class Recorder:
 
     def buffer_of(self, tensor: torch.Tensor) -> int | None:
         """The buffer that a tensor lies in, or None if no recorded call touched it."""
-        return self._by_storage.get(tensor.untyped_storage()._cdata)
+        return self._by_storage.get(storage_id(tensor))
 
     def ref(self, tensor: torch.Tensor) -> TensorRef:
         buffer = self.buffer_of(tensor)
@@ -141,8 +142,8 @@ class Recorder:
         self._calls.append(
             Call(
                 op,
-                _map(args, self.ref),
-                {name: _map(value, self.ref) for name, value in kwargs.items()},
+                _tensors_mapped(args, self.ref),
+                {name: _tensors_mapped(value, self.ref) for name, value in kwargs.items()},
                 tuple(outs),
                 tuple(fresh),
                 lazy,
@@ -162,8 +163,8 @@ class Recorder:
             stand_in = stand_ins.get(id(tensor))
             return self._fake(tensor) if stand_in is None else stand_in
 
-        fake_args = _map(args, fake)
-        fake_kwargs = {name: _map(value, fake) for name, value in kwargs.items()}
+        fake_args = _tensors_mapped(args, fake)
+        fake_kwargs = {name: _tensors_mapped(value, fake) for name, value in kwargs.items()}
         try:
             with self._fake_mode:
                 result = op(*fake_args, **fake_kwargs)
@@ -196,7 +197,7 @@ class Recorder:
         found: list[torch.Tensor] = []
         with self._fake_mode:
             given = {name: value for name, value in kwargs.items() if name in {a.name for a in inputs}}
-            _tensors_in(functional(*args[: len(inputs)], **given), found)
+            found.extend(leaves_of(torch.Tensor, functional(*args[: len(inputs)], **given)))
         return found
 
     def _extend(self, tensor: torch.Tensor, like: torch.Tensor, op: torch._ops.OpOverload, where: str) -> None:
@@ -240,7 +241,7 @@ class Recorder:
         if kind is BufferKind.EXTERNAL and self._keep_external:
             self.kept.append(storage)
         index = len(self._buffers) - 1
-        self._by_storage[storage._cdata] = index
+        self._by_storage[storage_id(storage)] = index
         return index
 
     def _new_fake(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -248,7 +249,7 @@ class Recorder:
             fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
             if tensor.is_conj():
                 fake = torch.conj(fake)
-            return torch._neg_view(fake) if tensor.is_neg() else fake
+            return negated_view(fake) if tensor.is_neg() else fake
 
     def _fake(self, tensor: torch.Tensor) -> torch.Tensor:
         key = (tensor.shape, tensor.stride(), tensor.dtype, tensor.is_conj(), tensor.is_neg())
@@ -288,7 +289,7 @@ def _check_tensor(tensor: torch.Tensor, op: torch._ops.OpOverload, where: str) -
         reason = f"a tensor has the layout {tensor.layout}"
     elif type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
         reason = f"a tensor is of the subclass {type(tensor).__name__}"
-    elif tensor._is_zerotensor():
+    elif is_lazy_zero(tensor):
         reason = "a tensor is a lazy zero"
     else:
         return
@@ -299,9 +300,7 @@ def _written(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, A
     """The tensors that the call writes, by its schema."""
     if not op._schema.is_mutable:
         return []
-    found: list[torch.Tensor] = []
-    _tensors_in(written_arguments(op, args, kwargs), found)
-    return found
+    return list(leaves_of(torch.Tensor, written_arguments(op, args, kwargs)))
 
 
 def _aliased_argument(op: torch._ops.OpOverload, alias: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -311,17 +310,5 @@ def _aliased_argument(op: torch._ops.OpOverload, alias: Any, args: Sequence[Any]
     raise UnsupportedGraph("its schema aliases no argument", operator=op.name())
 
 
-def _tensors_in(value: Any, found: list[torch.Tensor]) -> None:
-    if isinstance(value, torch.Tensor):
-        found.append(value)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            _tensors_in(item, found)
-
-
-def _map(value: Any, fn: Callable[[torch.Tensor], Any]) -> Any:
-    if isinstance(value, torch.Tensor):
-        return fn(value)
-    if isinstance(value, (list, tuple)):
-        return type(value)(_map(item, fn) for item in value)
-    return value
+def _tensors_mapped(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
+    return mapped(lambda each: function(each) if isinstance(each, torch.Tensor) else each, value)

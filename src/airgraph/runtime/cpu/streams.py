@@ -13,7 +13,7 @@ from typing import Any
 
 from airgraph.errors import StreamError
 from airgraph.runtime.cpu import captures
-from airgraph.runtime.cpu.engine import engine
+from airgraph.runtime.engine.loading import engine
 
 __all__ = ["Event", "Stream", "current_stream", "stream", "synchronize"]
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
+
+from airgraph.program.trees import leaves_of
+from airgraph.torch_internals.storages import StorageWeakRef
 
 __all__ = ["Buffer", "BufferKind", "Call", "Recording", "TensorRef"]
 
@@ -40,6 +43,16 @@ class TensorRef:
     conj: bool
     neg: bool
 
+    @property
+    def is_row_major(self) -> bool:
+        """Whether its elements lie as in a new tensor; the stride of a single element does not count."""
+        expected = 1
+        for size, stride in zip(reversed(self.shape), reversed(self.stride), strict=True):
+            if size not in (0, 1) and stride != expected:
+                return False
+            expected *= size
+        return True
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -69,21 +82,14 @@ class Call:
 
     def given(self) -> set[int]:
         """The buffers that its arguments lie in."""
-        found: set[int] = set()
-        _collect(self.args, found)
-        _collect(tuple(self.kwargs.values()), found)
-        return found
+        return {ref.buffer for ref in self.refs()}
+
+    def refs(self) -> Iterator[TensorRef]:
+        """The tensors among its arguments."""
+        return leaves_of(TensorRef, (self.args, *self.kwargs.values()))
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
     calls: tuple[Call, ...]
     buffers: tuple[Buffer, ...]
-
-
-def _collect(value: Any, found: set[int]) -> None:
-    if isinstance(value, TensorRef):
-        found.add(value.buffer)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            _collect(item, found)

@@ -1,0 +1,155 @@
+"""Writes the results of README.md and docs/results.md from the newest JSON of the benchmarks of replay.
+
+python benchmarks/result_tables.py
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+README = HERE.parent / "README.md"
+PAGE = HERE.parent / "docs" / "results.md"
+BEGIN, END = "<!-- results: written by benchmarks/result_tables.py -->", "<!-- end of results -->"
+THREADS = "1"
+# The front door that the README shows; what is no front door, or not another's.
+OURS = "airgraph, cached"
+NOT_PEERS = ("airgraph", "airgraph, cached", "airgraph, bare replay", "AOTInductor, bare runner")
+
+
+def newest(name: str) -> Path | None:
+    """The latest result of a benchmark; None if it was never run."""
+    return max((HERE / "results").glob(f"{name}-*.json"), default=None)
+
+
+def summary() -> str:
+    """The README's block, with its markers."""
+    record = _replay()[1]
+    lines = [BEGIN, "", "| µs a call | airgraph | best peer | peer / airgraph |", "|---|---|---|---|"]
+    for result in record["workloads"][THREADS].values():
+        contenders = result["contenders"]
+        ours = contenders[OURS]["median_us"]
+        peer = min(set(contenders) - set(NOT_PEERS), key=lambda name: contenders[name]["median_us"])
+        theirs = contenders[peer]["median_us"]
+        lines.append(f"| {result['description']} | {ours:.1f} | {theirs:.1f} ({peer}) | {theirs / ours:.2f} |")
+    return "\n".join([*lines, "", f"Measured {_where(record)}. [All results](docs/results.md).", END])
+
+
+def _replay() -> tuple[Path, dict[str, Any]]:
+    path = newest("replay")
+    assert path is not None
+    return path, json.loads(path.read_text(encoding="utf-8"))
+
+
+def _where(record: dict[str, Any]) -> str:
+    machine, versions = record["machine"], record["versions"]
+    return (
+        f"{record['date'][:10]} on {machine['cpu']} ({machine['cores']} cores, {machine['simd']}), "
+        f"torch {versions['torch']}, one thread, float32; medians of interleaved runs in one process"
+    )
+
+
+def render() -> str:
+    """The page's block, with its markers."""
+    path, record = _replay()
+    lines = [
+        BEGIN,
+        "## Replay on CPU",
+        "",
+        f"Measured {_where(record)}, µs a call, in brackets the speed against eager under `inference_mode`. "
+        f"All numbers, two threads and spread: [{path.name}](../benchmarks/results/{path.name}); "
+        "`make bench` repeats them.",
+        "",
+    ]
+    lines += _workloads(record["workloads"][THREADS])
+    lines += ["", *_first_calls(record["workloads"][THREADS])]
+    if "smollm2" in record:
+        lines += ["", *_decoding(record["smollm2"])]
+    lines += ["", *_npu(newest("npu-overhead")), "", *_cuda(newest("cuda"))]
+    return "\n".join([*lines, END])
+
+
+def _workloads(results: dict[str, Any]) -> list[str]:
+    lines = [f"- **{name}**: {result['description']}" for name, result in results.items()]
+    lines += ["", f"| | {' | '.join(results)} |", "|---|" + "---|" * len(results)]
+    for contender in next(iter(results.values()))["contenders"]:
+        cells = []
+        for result in results.values():
+            numbers = result["contenders"][contender]
+            digits = 1 if numbers["median_us"] < 100 else 0
+            cells.append(f"{numbers['median_us']:.{digits}f} ({numbers['speedup_over_eager']:.2f}x)")
+        lines.append(f"| {contender} | {' | '.join(cells)} |")
+    return lines
+
+
+def _first_calls(results: dict[str, Any]) -> list[str]:
+    cells = [
+        f"{name} {first['inductor_s']:.1f} s against {first['airgraph_s']:.2f} s, of which capture "
+        f"{first['airgraph_capture_ms'] / 1e3:.3f} s"
+        for name, first in ((name, result["first_call"]) for name, result in results.items())
+        if first
+    ]
+    return [f"First call, Inductor against airgraph: {'; '.join(cells)}."]
+
+
+def _decoding(smollm2: dict[str, Any]) -> list[str]:
+    rates = []
+    for threads, result in smollm2["decode"].items():
+        ours = result["contenders"]["airgraph"]
+        rates.append(
+            f"{ours['median_tokens_per_s']:.1f} tokens/s with {threads} thread{'s' if threads != '1' else ''} "
+            f"({ours['speedup_over_eager']:.2f}x eager)"
+        )
+    memory = smollm2["memory"]
+    peak, after = (
+        median(memory["airgraph"][field]) / median(memory["eager"][field]) for field in ("peak_nbytes", "decode_nbytes")
+    )
+    return [
+        f"SmolLM2-135M decodes {' and '.join(rates)}, the same tokens as eager; peak memory of the process "
+        f"{peak:.3f} of eager's ({after:.3f} when the loading of the weights is left out)."
+    ]
+
+
+def _npu(path: Path | None) -> list[str]:
+    if path is None:
+        return ["The NPU path has not been measured yet: `make bench-npu`."]
+    record = json.loads(path.read_text(encoding="utf-8"))
+    workloads = record["workloads"]
+    lines = [
+        f"## Ascend, host time only\n\nMeasured {record['date'][:10]} with the real torch_npu "
+        f"{record['versions']['torch_npu']} on a [simulated runtime](../simcann/README.md) with kernels off, which "
+        f"says nothing about a card's speed; processes interleaved, medians, µs a call, in brackets how many times "
+        f"airgraph's ([{path.name}](../benchmarks/results/{path.name}), `make bench-npu`):",
+        "",
+        f"| | {' | '.join(result['description'] for result in workloads.values())} |",
+        "|---|" + "---|" * len(workloads),
+    ]
+    for contender in next(iter(workloads.values()))["contenders"]:
+        rows = [result["contenders"][contender] for result in workloads.values()]
+        cells = [f"{row['median_us']:.1f} ({row['airgraph_speedup']:.2f}x)" for row in rows]
+        lines.append(f"| {contender} | {' | '.join(cells)} |")
+    return lines
+
+
+def _cuda(path: Path | None) -> list[str]:
+    if path is None:
+        return ["## CUDA\n\nNothing has been run on a CUDA device yet; nothing is claimed."]
+    record = json.loads(path.read_text(encoding="utf-8"))
+    cells = [
+        f"{name} {result['contenders']['airgraph']['speedup_over_eager']:.2f}x"
+        for name, result in record["workloads"].items()
+    ]
+    return [
+        f"## CUDA\n\nOn {record['device']['name']}, {record['date'][:10]}, airgraph against eager: {', '.join(cells)} "
+        f"([{path.name}](../benchmarks/results/{path.name}))."
+    ]
+
+
+if __name__ == "__main__":
+    for path, block in ((README, summary()), (PAGE, render())):
+        before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
+        _, _, after = rest.partition(END)
+        path.write_text(before + block + after, encoding="utf-8")

@@ -1,0 +1,33 @@
+// The first look of a cached call, and mostly the only one.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <array>
+
+#include "call_reader.h"
+#include "settled.h"
+#include "watch.h"
+
+namespace airgraph {
+
+// One look at all that a call depends on.
+class Gate {
+ public:
+  Gate(pybind11::object watch, pybind11::object settled, pybind11::object reader);
+
+  // The graph's arguments; None where a condition on the call does not hold; False where something else has changed.
+  pybind11::object read(const pybind11::tuple& values);
+
+  // For Python's garbage collector.
+  int traverse(visitproc visit, void* arg) const;
+  void clear();
+
+ private:
+  Watch* watch_;
+  const Settled* settled_;
+  CallReader* reader_;
+  std::array<pybind11::object, 3> held_;
+};
+
+}  // namespace airgraph

@@ -1,0 +1,132 @@
+#include "observer.h"
+
+#include <stdexcept>
+#include <utility>
+
+namespace airgraph {
+namespace {
+
+namespace py = pybind11;
+
+constexpr const char* HANDLE = "airgraph.Observer";
+
+py::object code_of(PyFrameObject* frame) {
+  return py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
+}
+
+py::object globals_of(PyFrameObject* frame) {
+  return py::reinterpret_steal<py::object>(PyObject_GetAttrString(reinterpret_cast<PyObject*>(frame), "f_globals"));
+}
+
+}  // namespace
+
+Observer::Observer(const py::list& watched, const py::list& passed_over, const py::list& built_in,
+                   py::object on_built_in)
+    : on_built_in_(std::move(on_built_in)) {
+  for (const auto& function : built_in) {
+    built_in_.insert_or_assign(function.ptr(), py::reinterpret_borrow<py::object>(function));
+  }
+  for (const auto& each : watched) {
+    auto [code, function] = each.cast<std::pair<py::object, py::object>>();
+    // Looked up by address: to hash a code object is slow.
+    auto* const key = code.ptr();
+    watched_.insert_or_assign(key, Watched{std::move(code), std::move(function)});
+  }
+  for (const auto& code : passed_over) {
+    passed_over_.insert_or_assign(code.ptr(), py::reinterpret_borrow<py::object>(code));
+  }
+}
+
+Observer::~Observer() { remove(); }
+
+void Observer::install() {
+  if (handle_) {
+    throw std::runtime_error("the observer is installed already");
+  }
+  const auto* thread = PyThreadState_Get();
+  before_ = thread->c_profilefunc;
+  before_argument_ = py::reinterpret_borrow<py::object>(thread->c_profileobj);
+  outermost_ = nullptr;
+  handle_ = py::capsule(this, HANDLE);
+  PyEval_SetProfile(&Observer::on_event, handle_.ptr());
+}
+
+void Observer::remove() {
+  if (!handle_) {
+    return;
+  }
+  // Only if nobody else came after it.
+  if (PyThreadState_Get()->c_profileobj == handle_.ptr()) {
+    PyEval_SetProfile(before_, before_argument_.ptr());
+  }
+  PyCapsule_SetContext(handle_.ptr(), this);
+  handle_ = py::object();
+  before_ = nullptr;
+  before_argument_ = py::object();
+}
+
+py::list Observer::seen() const {
+  py::list made;
+  for (const auto& each : seen_) {
+    made.append(py::make_tuple(each.code, each.globals));
+  }
+  return made;
+}
+
+int Observer::on_event(PyObject* self, PyFrameObject* frame, int what, PyObject* argument) {
+  // Removed, but still called by a thread that was on its way.
+  if (PyCapsule_GetContext(self) != nullptr) {
+    return 0;
+  }
+  auto* observer = static_cast<Observer*>(PyCapsule_GetPointer(self, HANDLE));
+  if (what == PyTrace_CALL && observer->note(frame) != 0) {
+    return -1;
+  }
+  if (what == PyTrace_C_CALL && argument != nullptr && observer->note_built_in(frame, argument) != 0) {
+    return -1;
+  }
+  if (what == PyTrace_RETURN && frame == observer->outermost_) {
+    observer->outermost_ = nullptr;
+  }
+  if (observer->before_ != nullptr) {
+    return observer->before_(observer->before_argument_.ptr(), frame, what, argument);
+  }
+  return 0;
+}
+
+int Observer::note(PyFrameObject* frame) {
+  if (is_noting_ || outermost_ != nullptr) {
+    return 0;
+  }
+  const auto code = code_of(frame);
+  auto* const name = reinterpret_cast<PyCodeObject*>(code.ptr())->co_name;
+  if (passed_over_.contains(code.ptr()) || PyUnicode_Compare(name, del_.ptr()) == 0) {
+    outermost_ = frame;
+    return 0;
+  }
+  if (known_.insert(code.ptr()).second) {
+    seen_.push_back({code, globals_of(frame)});
+  }
+  const auto watched = watched_.find(code.ptr());
+  if (watched == watched_.end()) {
+    return 0;
+  }
+  return tell(watched->second.function.ptr(), reinterpret_cast<PyObject*>(frame), nullptr);
+}
+
+int Observer::note_built_in(PyFrameObject* frame, PyObject* function) {
+  if (is_noting_ || outermost_ != nullptr || !built_in_.contains(function)) {
+    return 0;
+  }
+  return tell(on_built_in_.ptr(), reinterpret_cast<PyObject*>(frame), function);
+}
+
+int Observer::tell(PyObject* function, PyObject* frame, PyObject* argument) {
+  is_noting_ = true;
+  const auto answer =
+      py::reinterpret_steal<py::object>(PyObject_CallFunctionObjArgs(function, frame, argument, nullptr));
+  is_noting_ = false;
+  return answer ? 0 : -1;
+}
+
+}  // namespace airgraph

@@ -1,0 +1,241 @@
+#include "inputs.h"
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
+#include <c10/util/SmallVector.h>
+#include <torch/csrc/autograd/forward_grad.h>
+
+#include <algorithm>
+
+#include "../internals/tensors.h"
+
+namespace airgraph {
+namespace {
+
+// Whether forward-mode derivatives are being computed, by anyone. There is only the level 0.
+bool has_forward_level() { return torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr; }
+
+bool has_tangent(const at::Tensor& arg) { return arg._fw_grad(0).defined(); }
+
+bool is_wrapped(const at::Tensor& arg) {
+  constexpr c10::DispatchKeySet foreign({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot,
+                                         c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchGradWrapper,
+                                         c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::Batched,
+                                         c10::DispatchKey::BatchedNestedTensor, c10::DispatchKey::ZeroTensor});
+  constexpr c10::DispatchKeySet functionality({c10::DispatchKey::Sparse, c10::DispatchKey::SparseCsr,
+                                               c10::DispatchKey::Quantized, c10::DispatchKey::NestedTensor});
+  return arg.key_set().has_any(foreign | functionality) || arg.layout() != at::kStrided;
+}
+
+}  // namespace
+
+Form Form::of(const at::Tensor& like, Strides comparison, bool with_offset, bool with_storage) {
+  Form form{like.sizes().vec(), like.strides().vec(), like.scalar_type(), like.device(), like.is_conj(),
+            like.is_neg(),      comparison,           std::nullopt,       std::nullopt};
+  if (comparison == Strides::order) {
+    form.strides = at::infer_dense_strides(like.sizes(), like.strides());
+  }
+  if (with_offset || with_storage) {
+    form.offset = like.storage_offset();
+  }
+  if (with_storage) {
+    form.storage_nbytes = like.storage().nbytes();
+  }
+  return form;
+}
+
+bool Form::is_of(const at::Tensor& arg) const {
+  return arg.sizes() == sizes && arg.scalar_type() == dtype && arg.device() == device && arg.is_conj() == conj &&
+         arg.is_neg() == neg && (!offset || arg.storage_offset() == *offset) &&
+         (!storage_nbytes || arg.storage().nbytes() == *storage_nbytes) && has_strides(arg);
+}
+
+bool Form::has_strides(const at::Tensor& arg) const {
+  const auto given = arg.strides();
+  if (given == at::IntArrayRef(strides)) {
+    return true;
+  }
+  switch (comparison) {
+    case Strides::exact:
+      return false;
+    case Strides::elements:
+      for (size_t dim = 0; dim < strides.size(); ++dim) {
+        if (given[dim] != strides[dim] && sizes[dim] > 1) {
+          return false;
+        }
+      }
+      return true;
+    case Strides::order:
+      return at::has_internal_overlap(arg) != at::MemOverlap::Yes &&
+             at::infer_dense_strides(arg.sizes(), given) == strides;
+  }
+  return false;
+}
+
+bool Inputs::is_foreign(const at::Tensor& arg) { return is_wrapped(arg) || (has_forward_level() && has_tangent(arg)); }
+
+std::optional<Problem> Inputs::problem(const Arguments& at) const {
+  const bool may_have_tangents = has_forward_level();
+  std::optional<Problem> moved;
+  for (const auto& input : placed_) {
+    const at::Tensor& arg = at(input.index);
+    if (is_wrapped(arg) || (may_have_tangents && has_tangent(arg))) {
+      return Problem{Problem::Kind::foreign, input.index};
+    }
+    if (input.is_formed && !input.form.is_of(arg)) {
+      return Problem{Problem::Kind::mismatched, input.index};
+    }
+    if (arg.const_data_ptr() != input.address && !moved) {
+      moved = Problem{Problem::Kind::moved, input.index};
+    }
+  }
+  for (const auto& input : copied_) {
+    const at::Tensor& arg = at(input.index);
+    if (is_wrapped(arg) || (may_have_tangents && has_tangent(arg))) {
+      return Problem{Problem::Kind::foreign, input.index};
+    }
+    if (!input.form.is_of(arg)) {
+      return Problem{Problem::Kind::mismatched, input.index};
+    }
+    if (input.kept_at != nullptr && input.buffer.const_data_ptr() != input.kept_at) {
+      moved = Problem{Problem::Kind::moved, input.index};
+    }
+  }
+  if (moved) {
+    return moved;
+  }
+  return copied_that_overlaps(at);
+}
+
+std::optional<Problem> Inputs::problem_after_move(const Arguments& at) const {
+  for (const auto& input : placed_) {
+    if (!input.form.is_of(at(input.index))) {
+      return Problem{Problem::Kind::mismatched, input.index};
+    }
+  }
+  if (written_.empty() || placed_lie_apart(at)) {
+    return std::nullopt;
+  }
+  for (const auto& written : written_) {
+    for (const auto& input : placed_) {
+      if (input.index != written.index && overlap(at(input.index), at(written.index))) {
+        return Problem{Problem::Kind::overlapping, input.index};
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Problem> Inputs::copied_that_overlaps(const Arguments& at) const {
+  if (copies_into_kept_) {
+    if (const auto problem = kept_that_is_used(at)) {
+      return problem;
+    }
+  }
+  if (written_.empty()) {
+    return std::nullopt;
+  }
+  for (const auto& input : copied_) {
+    const at::Tensor& arg = at(input.index);
+    const Span span = Span::of(arg);
+    for (const auto& written : written_) {
+      if (span.meets(written.span) && overlap(arg, at(written.index))) {
+        return Problem{Problem::Kind::overlapping, input.index};
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Problem> Inputs::kept_that_is_used(const Arguments& at) const {
+  for (const auto& kept : copied_) {
+    if (kept.kept_at == nullptr || at(kept.index).const_data_ptr() == kept.kept_at) {
+      continue;
+    }
+    const Span span = Span::of(kept.buffer);
+    for (const auto& input : placed_) {
+      const at::Tensor& arg = at(input.index);
+      if (span.meets(Span::of(arg)) && overlap(kept.buffer, arg)) {
+        return Problem{Problem::Kind::moved, kept.index};
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+void Inputs::follow(const Arguments& at) {
+  for (auto& input : placed_) {
+    input.address = at(input.index).const_data_ptr();
+  }
+  for (auto& written : written_) {
+    written.span = Span::of(at(written.index));
+  }
+}
+
+void Inputs::bump_versions(const Arguments& at) const {
+  for (const auto& written : written_) {
+    if (const at::Tensor& arg = at(written.index); !arg.is_inference()) {
+      count_as_written(arg);
+    }
+  }
+}
+
+bool Inputs::placed_lie_apart(const Arguments& at) const {
+  c10::SmallVector<Span, 64> spans;
+  for (const auto& input : placed_) {
+    if (at(input.index).numel() != 0) {
+      spans.push_back(Span::of(at(input.index)));
+    }
+  }
+  std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.begin < b.begin; });
+  for (size_t i = 1; i < spans.size(); ++i) {
+    if (spans[i].begin < spans[i - 1].end) {
+      return false;
+    }
+  }
+  return true;
+}
+
+at::Tensor Inputs::source(const CopiedInput& into, const at::Tensor& arg) const {
+  if (into.kept_at != nullptr) {
+    for (const auto& other : copied_) {
+      if (other.index != into.index && other.kept_at != nullptr && other.buffer.is_alias_of(arg)) {
+        return arg.clone();
+      }
+    }
+  }
+  return arg;
+}
+
+const void* Inputs::address_of(size_t index) const {
+  for (const auto& input : placed_) {
+    if (input.index == index) {
+      return input.address;
+    }
+  }
+  for (const auto& input : copied_) {
+    if (input.index == index) {
+      return input.kept_at;
+    }
+  }
+  return nullptr;
+}
+
+std::optional<std::pair<size_t, size_t>> first_overlap(const Arguments& at, const std::vector<size_t>& written) {
+  std::vector<Span> spans(at.size());
+  for (size_t i = 0; i < at.size(); ++i) {
+    if (at.is_tensor(i) && !Inputs::is_foreign(at(i))) {
+      spans[i] = Span::of(at(i));
+    }
+  }
+  for (const size_t target : written) {
+    for (size_t other = 0; other < at.size(); ++other) {
+      if (other != target && spans.at(target).meets(spans[other]) && overlap(at(target), at(other))) {
+        return std::make_pair(target, other);
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace airgraph

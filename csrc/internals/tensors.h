@@ -1,0 +1,71 @@
+// Tensors and storages made and pointed by hand: all that is used of c10's own parts stands here.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
+
+namespace airgraph {
+
+// How a tensor sees its storage; strides and offset in elements.
+struct TensorView {
+  at::ScalarType dtype;
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+  int64_t offset = 0;
+  bool conj = false;
+  bool neg = false;
+
+  // A tensor over the storage, which must be large enough.
+  at::Tensor of(const c10::Storage& storage) const;
+
+  // How large a storage must be.
+  size_t nbytes() const;
+};
+
+// A tensor of full extent without memory: views of it are made as of any other; reading or writing it throws, from
+// whatever thread and by whatever code that asks the tensor for its memory.
+at::Tensor unallocated(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides, at::ScalarType dtype);
+
+// Gives an unallocated tensor's storage memory of its own; views of it follow.
+void allocate(const at::Tensor& tensor);
+
+// Another size for the memory that an unallocated tensor is to have.
+void resize_unallocated(const at::Tensor& tensor, size_t nbytes);
+
+// A one-dimensional uint8 tensor over memory of the CPU that somebody else keeps alive.
+at::Tensor bytes_at(uintptr_t address, int64_t nbytes);
+
+// All of a storage as one row of bytes; unlike `set_()` it does not look at the memory.
+at::Tensor bytes_of(const c10::Storage& storage, c10::DispatchKeySet keys);
+
+// Another tensor of the same storage, form and device, without history. An argument's views are not its own.
+at::Tensor share(const at::Tensor& tensor);
+
+// A storage of the CPU with memory of its own.
+c10::Storage new_storage(size_t nbytes);
+
+// Points a storage that owns nothing, and so all tensors over it, at another address; null: at none.
+void point_at(const c10::Storage& storage, uintptr_t address);
+
+// Drops what owns a storage's memory, which stays where it is.
+void disown(const c10::Storage& storage, c10::Device device);
+
+// Exchanges the memory of two storages of one size, `theirs` and a fresh `ours`.
+void swap_memory(const c10::Storage& theirs, const c10::Storage& ours);
+
+// Whether two tensors lie in one storage.
+bool share_storage(const at::Tensor& a, const at::Tensor& b);
+
+// Puts a tensor over another storage of its size.
+void move_to(const at::Tensor& tensor, const c10::Storage& storage);
+
+// Tells autograd that a tensor was written, as an operator that writes in place does.
+void count_as_written(const at::Tensor& tensor);
+
+// By which a tensor is known in C++; its form may be read through it.
+const at::TensorImpl* impl_of(const at::Tensor& tensor);
+
+// Whether a tensor stands for a Python number.
+bool is_number(const at::Tensor& tensor);
+
+}  // namespace airgraph

@@ -1,0 +1,313 @@
+// Translates types and errors between Python and the engine; holds no logic of its own.
+#include <ATen/ThreadLocalState.h>
+#include <ATen/Version.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/DynamicTypes.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
+#include <torch/extension.h>
+
+#include "../engine/device_launch.h"
+#include "../engine/hand_graph.h"
+#include "../engine/launch.h"
+#include "../engine/settings.h"
+#include "../engine/tape.h"
+#include "../internals/tensors.h"
+#include "../kernels/table.h"
+#include "block.h"
+#include "cache_bindings.h"
+#include "held_replay_lock.h"
+#include "replay_failure.h"
+
+namespace py = pybind11;
+
+namespace airgraph {
+namespace {
+
+at::ScalarType to_dtype(const py::object& dtype) { return torch::python::detail::py_object_to_dtype(dtype); }
+
+// A Python number where the schema wants a tensor becomes a wrapped number, as in eager.
+RecordedCall recorded_call(const std::string& name, const std::string& overload, const py::tuple& args,
+                           const py::dict& kwargs, std::vector<at::Tensor> outs, std::vector<bool> fresh,
+                           std::vector<bool> needed, const std::optional<std::string>& out_overload, bool redispatch) {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  const auto op = dispatcher.findSchemaOrThrow(name.c_str(), overload.c_str());
+  const torch::jit::ToIValueAllowNumbersAsTensors wrap_numbers(true);
+  auto stack = torch::jit::createStackForSchema(op.schema(), torch::jit::tuple_slice(args),
+                                                py::reinterpret_borrow<py::kwargs>(kwargs), std::nullopt);
+  RecordedCall call{op,           std::move(stack), std::move(outs), std::move(fresh), std::move(needed),
+                    std::nullopt, redispatch};
+  if (out_overload) {
+    call.out_variant = dispatcher.findSchemaOrThrow(name.c_str(), out_overload->c_str());
+  }
+  return call;
+}
+
+// What is a tensor is found out here, since for a subclass that is a question to Python.
+Arguments arguments(const py::list& list) {
+  Arguments args;
+  const auto count = PyList_GET_SIZE(list.ptr());
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* given = PyList_GET_ITEM(list.ptr(), i);
+    args.add(THPVariable_Check(given) ? &THPVariable_Unpack(given) : nullptr);
+  }
+  return args;
+}
+
+py::object to_python(const Problem& problem) {
+  const auto kind = [&problem] {
+    switch (problem.kind) {
+      case Problem::Kind::moved:
+        return "MOVED";
+      case Problem::Kind::mismatched:
+        return "MISMATCHED";
+      case Problem::Kind::foreign:
+        return "FOREIGN";
+      case Problem::Kind::overlapping:
+        return "OVERLAPPING";
+      case Problem::Kind::lost:
+        return "LOST";
+      case Problem::Kind::settings:
+        return "SETTINGS";
+    }
+    return "";
+  }();
+  const auto module = py::module_::import("airgraph.runtime.problem");
+  return module.attr("InputProblem")(module.attr("ProblemKind").attr(kind), problem.index);
+}
+
+py::object to_python(Outcome outcome) {
+  if (const auto* problem = std::get_if<Problem>(&outcome)) {
+    return to_python(*problem);
+  }
+  return py::cast(std::get<std::vector<at::Tensor>>(std::move(outcome)));
+}
+
+py::object run(Launch& launch, const py::list& list, bool is_locked) {
+  const Arguments args = arguments(list);
+  std::optional<HeldReplayLock> held;
+  if (!is_locked) {
+    held.emplace(launch.replay_lock, launch.name);
+  }
+  Outcome outcome;
+  {
+    const py::gil_scoped_release released;
+    outcome = launch.call(args);
+  }
+  return to_python(std::move(outcome));
+}
+
+// A launch with the graph's own `replay`, called as Python calls it.
+struct BoundLaunch : DeviceLaunch {
+  BoundLaunch(py::object call, const std::string& device, LiveOutputs policy,
+              std::shared_ptr<DeviceNeighbours> neighbours, std::shared_ptr<ReplayLock> replay_lock, std::string called)
+      : DeviceLaunch(c10::Device(device), policy, std::move(neighbours), std::move(replay_lock)),
+        replay(std::move(call)) {
+    name = std::move(called);
+  }
+  py::object replay;
+};
+
+py::object run_bound(BoundLaunch& launch, const py::list& list, bool is_locked) {
+  const Arguments args = arguments(list);
+  std::optional<HeldReplayLock> held;
+  if (!is_locked) {
+    held.emplace(launch.replay_lock, launch.name);
+  }
+  return to_python(launch.call(args, [&launch] { launch.replay(); }));
+}
+
+py::object replay_by_hand(HandGraph& graph) {
+  const HeldReplayLock held(graph.replay_lock, "replay of a CPUGraph");
+  std::optional<Problem> problem;
+  {
+    const py::gil_scoped_release released;
+    problem = graph.replay();
+  }
+  return problem ? to_python(*problem) : py::none();
+}
+
+template <class AnyLaunch>
+void def_inputs(py::class_<AnyLaunch>& launch) {
+  launch
+      .def("add_placed_input",
+           [](AnyLaunch& self, size_t index, const at::Tensor& like, bool is_formed, Strides strides, bool with_offset,
+              bool with_storage) {
+             self.inputs.add(PlacedInput{index, like.const_data_ptr(), is_formed,
+                                         Form::of(like, strides, with_offset, with_storage)});
+           })
+      .def("add_copied_input",
+           [](AnyLaunch& self, size_t index, at::Tensor buffer, const at::Tensor& like, Strides strides,
+              bool with_offset, bool with_storage, size_t block_begin, size_t block_nbytes) {
+             self.inputs.add(CopiedInput{index, std::move(buffer), Form::of(like, strides, with_offset, with_storage),
+                                         nullptr, block_begin, block_nbytes});
+           })
+      .def("add_kept_input",
+           [](AnyLaunch& self, size_t index, at::Tensor theirs, Strides strides, bool with_offset, bool with_storage) {
+             auto form = Form::of(theirs, strides, with_offset, with_storage);
+             const auto* address = theirs.const_data_ptr();
+             const size_t block = theirs.is_non_overlapping_and_dense() ? theirs.nbytes() : 0;
+             self.inputs.add(CopiedInput{index, std::move(theirs), std::move(form), address, 0, block});
+           })
+      .def("captured_address",
+           [](const AnyLaunch& self, size_t index) {
+             const auto* address = self.inputs.address_of(index);
+             if (address == nullptr) {
+               throw py::index_error("no argument used in place");
+             }
+             return reinterpret_cast<uintptr_t>(address);
+           })
+      .def("add_written_input",
+           [](AnyLaunch& self, size_t index, const at::Tensor& at) { self.inputs.add_written(index, at); });
+}
+
+}  // namespace
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.doc() = "airgraph's native CPU engine.";
+  static py::exception<ReplayFailure> failure(m, "ReplayFailure");
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): the signature is pybind11's.
+  py::register_exception_translator([](std::exception_ptr pending) {
+    try {
+      if (pending) {
+        std::rethrow_exception(pending);
+      }
+    } catch (const ReplayFailure& error) {
+      raise_failure(error, failure.ptr());
+    }
+  });
+
+  py::class_<at::ThreadLocalState>(m, "ThreadState")
+      .def(py::init<>())
+      .def("restore", [](const at::ThreadLocalState& self) { at::ThreadLocalState::setThreadLocalState(self); });
+  py::class_<ReplayLockContext>(m, "ReplayLockContext")
+      .def("__enter__", &ReplayLockContext::enter)
+      .def("__exit__", [](ReplayLockContext& self, const py::object& kind, const py::object&, const py::object&) {
+        self.exit(!kind.is_none());
+      });
+  py::class_<ReplayLock, std::shared_ptr<ReplayLock>>(m, "ReplayLock")
+      .def(py::init<>())
+      .def("holding",
+           [](std::shared_ptr<ReplayLock> self, std::string what) {
+             return std::make_unique<ReplayLockContext>(std::move(self), std::move(what), true);
+           })
+      .def("if_free", [](std::shared_ptr<ReplayLock> self) {
+        return std::make_unique<ReplayLockContext>(std::move(self), "", false);
+      });
+  m.def(
+      "hold_replay_locks_before_fork",
+      [](int limit_ms) { hold_replay_locks_before_fork(std::chrono::milliseconds(limit_ms)); },
+      py::call_guard<py::gil_scoped_release>());
+  m.def("resume_replay_locks_in_parent", &resume_replay_locks_in_parent);
+  m.def("resume_replay_locks_in_child", &resume_replay_locks_in_child);
+
+  m.def("settings", &settings);
+  m.def("first_overlap", [](const py::list& list, const std::vector<size_t>& written) {
+    return first_overlap(arguments(list), written);
+  });
+  m.def("share_storage", &share_storage);
+  m.def("is_foreign", &Inputs::is_foreign);
+
+  py::class_<HandGraph>(m, "HandGraph")
+      .def(py::init<std::shared_ptr<Tape>, std::shared_ptr<ReplayLock>>())
+      .def("add_memory", [](HandGraph& self, const at::Tensor& whole) { self.add_memory(whole.storage()); })
+      .def("replay", &replay_by_hand);
+
+  py::class_<RecordedCall>(m, "RecordedCall")
+      .def(py::init(&recorded_call), py::kw_only(), py::arg("name"), py::arg("overload"), py::arg("args"),
+           py::arg("kwargs"), py::arg("outs"), py::arg("fresh"), py::arg("needed"), py::arg("out_overload"),
+           py::arg("redispatch"));
+
+  // `append` uses its call up.
+  py::class_<Tape, std::shared_ptr<Tape>>(m, "Tape")
+      .def(py::init<>())
+      .def("append", [](Tape& self, RecordedCall& call) { return name_of(self.append(std::move(call))); })
+      .def("replay", &Tape::replay, py::call_guard<py::gil_scoped_release>())
+      .def("profile", &Tape::profile, py::call_guard<py::gil_scoped_release>())
+      .def("__len__", &Tape::size);
+
+  py::enum_<LiveOutputs>(m, "LiveOutputs")
+      .value("preserve", LiveOutputs::preserve)
+      .value("warn", LiveOutputs::warn)
+      .value("error", LiveOutputs::error)
+      .value("overwrite", LiveOutputs::overwrite);
+
+  py::enum_<Strides>(m, "Strides")
+      .value("exact", Strides::exact)
+      .value("elements", Strides::elements)
+      .value("order", Strides::order);
+
+  py::class_<Neighbours, std::shared_ptr<Neighbours>>(m, "Neighbours").def(py::init<>());
+
+  py::class_<Launch> launch(m, "Launch");
+  launch
+      .def(py::init([](std::shared_ptr<Tape> tape, LiveOutputs policy, std::shared_ptr<Neighbours> neighbours,
+                       std::shared_ptr<ReplayLock> replay_lock, std::string name, bool follows) {
+        auto made = std::make_unique<Launch>(std::move(tape), policy, std::move(neighbours), std::move(replay_lock));
+        made->name = std::move(name);
+        made->follows = follows;
+        return made;
+      }))
+      .def("add_followed_storage",
+           [](Launch& self, const at::Tensor& bytes, const std::vector<std::pair<size_t, size_t>>& members) {
+             FollowedStorage storage{bytes.storage(), {}};
+             for (const auto& [index, offset_bytes] : members) {
+               storage.members.push_back({index, offset_bytes});
+             }
+             self.add_followed(std::move(storage));
+           })
+      .def("add_output_storage", &Launch::add_output_storage)
+      .def("add_output",
+           [](Launch& launch, size_t storage, const py::object& dtype, std::vector<int64_t> sizes,
+              std::vector<int64_t> strides, int64_t offset, bool conj, bool neg) {
+             launch.add_output({storage, {to_dtype(dtype), std::move(sizes), std::move(strides), offset, conj, neg}});
+           })
+      .def("held_outputs", &Launch::held_outputs)
+      .def("output_nbytes", &Launch::output_nbytes)
+      .def("run", &run, py::arg("args"), py::arg("is_locked") = false)
+      .def("blank", &Launch::blank)
+      .def("replay", &Launch::replay, py::call_guard<py::gil_scoped_release>());
+  def_inputs(launch);
+
+  py::class_<DeviceNeighbours, std::shared_ptr<DeviceNeighbours>>(m, "DeviceNeighbours")
+      .def(py::init<>())
+      .def("give_away_held", &DeviceNeighbours::give_away_held);
+
+  py::class_<BoundLaunch> device_launch(m, "DeviceLaunch");
+  device_launch
+      .def(py::init<py::object, std::string, LiveOutputs, std::shared_ptr<DeviceNeighbours>,
+                    std::shared_ptr<ReplayLock>, std::string>())
+      .def("add_output", &BoundLaunch::add_output)
+      .def("held_outputs", &BoundLaunch::held_outputs)
+      .def("close", &BoundLaunch::close)
+      .def("blank", &BoundLaunch::blank)
+      .def("run", &run_bound, py::arg("args"), py::arg("is_locked") = false);
+  def_inputs(device_launch);
+
+  py::class_<Block>(m, "Block").def(py::init<>()).def("__enter__", &Block::enter).def("__exit__", &Block::exit);
+
+  bind_cache(m);
+
+  m.def("unallocated", [](const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
+                          const py::object& dtype) { return unallocated(sizes, strides, to_dtype(dtype)); });
+  m.def("allocate", &allocate);
+  m.def("resize_unallocated", &resize_unallocated);
+  m.def("whole", [](const py::object& untyped_storage) {
+    return bytes_of(torch::createStorage(untyped_storage.ptr()), c10::DispatchKeySet(c10::DispatchKey::CPU));
+  });
+  m.def("bytes_at", &bytes_at);
+  m.def("point_at", [](const at::Tensor& bytes, uintptr_t address) { point_at(bytes.storage(), address); });
+  m.attr("MOVES_MEMORY") = true;
+  m.def("view_at", [](const at::Tensor& bytes, const py::object& dtype, std::vector<int64_t> sizes,
+                      std::vector<int64_t> strides, int64_t offset, bool conj, bool neg) {
+    const TensorView view{to_dtype(dtype), std::move(sizes), std::move(strides), offset, conj, neg};
+    TORCH_CHECK(view.nbytes() <= bytes.storage().nbytes(), "a view of ", view.nbytes(),
+                " bytes does not fit a buffer of ", bytes.storage().nbytes());
+    return view.of(bytes.storage());
+  });
+  m.def("simd_level", &at::get_cpu_capability);
+  m.def("kernel_count", &kernel_count);
+  m.def("has_kernel",
+        [](const std::string& name, const std::string& overload) { return find_kernel(name, overload) != nullptr; });
+}
+
+}  // namespace airgraph

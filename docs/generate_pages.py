@@ -1,0 +1,119 @@
+"""Writes the pages that are tables of what the code declares: `python docs/generate_pages.py`."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, get_args
+
+from airgraph import Options, environment
+from airgraph.options import Group
+
+_FOLDER = Path(__file__).parent
+
+_OPTIONS = """# Options
+
+Give them as `torch.compile(model, backend="airgraph", options={"clone_output": True})`, as a dict to
+`airgraph.get_backend`, or as `airgraph.Options(...)`. An unknown name or a bad value raises `OptionError`, which lists
+close matches. An option that is not available yet is refused, never ignored.
+
+This page is generated from the `Options` dataclass by `python docs/generate_pages.py`.
+"""
+
+_HEAD = """
+## {title}
+
+{about}
+
+| name | default | meaning | available |
+|---|---|---|---|
+"""
+
+_ABOUT: dict[Group, str] = {
+    "memory": "Which captures share memory, and how much they may take: see [memory](memory.md#pools-three-modes).",
+    "outputs": "What the caller gets: see [outputs](memory.md#outputs-are-never-overwritten-while-you-hold-them).",
+    "inputs": "How arguments reach a graph: see [addresses](memory.md#addresses).",
+    "passes": "How the graph is rewritten before it is captured: see [passes](passes.md).",
+    "streams": "What holds between streams and threads: see [devices](devices.md#cuda-and-ascend).",
+    "debugging": "For finding out what happens, and where a fault lies: see [troubleshooting](troubleshooting.md).",
+}
+
+_ENVIRONMENT = """# Environment variables
+
+airgraph is set by [options](options.md); the environment decides only what holds for a whole process. A variable is
+read when it is needed, so a program may set it before. This page is generated from `src/airgraph/environment.py` by
+`python docs/generate_pages.py`.
+
+| variable | what it decides | values | default |
+|---|---|---|---|
+"""
+
+_NOT_READ_BY_THE_PACKAGE = """
+Variables that your own program reads while it is traced are conditions of its cached graphs
+([compile cache](cache.md)).
+
+## When the engine is built
+
+Read by `setup.py`, by PyTorch's `cpp_extension`, which it calls, and by the Makefile. The engine's C++ code reads no
+variable.
+
+| variable | what it decides | values | default |
+|---|---|---|---|
+| `AIRGRAPH_WERROR` | whether warnings of the compiler are errors, as in CI; only `setup.py` \
+reads it, not a build at first use | `1`; anything else is off | off |
+| `CXX` | the C++ compiler | a program, by name or path | `c++` |
+| `MAX_JOBS` | PyTorch's: how many files are compiled at once | a number | ninja's own choice |
+| `CI` | set by CI services: `make test` installs a missing Chromium, `make check-headers` \
+downloads missing headers | anything but empty | not set |
+
+## Of PyTorch and Python
+
+They are read by others, and change what airgraph does.
+
+| variable | what it decides here |
+|---|---|
+| `ATEN_CPU_CAPABILITY` | the SIMD level of PyTorch's kernels, which the engine calls: \
+`default`, `avx2`, `avx512` ([devices](devices.md#cpu)) |
+| `OMP_NUM_THREADS` | how many threads kernels on CPU use |
+| `PYTHONHASHSEED` | a cached graph that depends on the order of a set serves only processes with the same \
+seed ([compile cache](cache.md#what-is-checked-and-when)) |
+| `TORCH_COMPILE_DEBUG_DIR` | where PyTorch's debug folder is made, see `TORCH_COMPILE_DEBUG` |
+| `TORCH_LOGS` | `+airgraph.passes` and `+airgraph.capture` log passes and captures ([passes](passes.md#seeing-it)) |
+
+`airgraph generate` sets `HF_HUB_OFFLINE` and `HF_HUB_DISABLE_PROGRESS_BARS` for itself, and `TRANSFORMERS_VERBOSITY`
+and `TOKENIZERS_PARALLELISM` where they are not set.
+"""
+
+
+def options_page() -> str:
+    """docs/options.md, from the fields of `Options`: a table for each group."""
+    text = _OPTIONS
+    for group in get_args(Group):
+        rows = [_option_row(option) for option in dataclasses.fields(Options) if option.metadata["group"] == group]
+        text += _HEAD.format(title=group.capitalize(), about=_ABOUT[group]) + "\n".join(rows) + "\n"
+    return text
+
+
+def _option_row(option: dataclasses.Field[Any]) -> str:
+    meaning = option.metadata["doc"]
+    if option.metadata["choices"]:
+        meaning += ": " + ", ".join(f"`{choice!r}`" for choice in option.metadata["choices"])
+    available = "yes" if option.metadata["available"] else "not yet"
+    return f"| `{option.name}` | `{option.default!r}` | {meaning} | {available} |"
+
+
+def environment_page() -> str:
+    """docs/environment.md, from the variables of `airgraph.environment`."""
+    rows = [
+        f"| `{variable.name}` | {variable.meaning} | {variable.accepted} | {variable.default} |"
+        for variable in environment.VARIABLES
+    ]
+    return _ENVIRONMENT + "\n".join(rows) + "\n" + _NOT_READ_BY_THE_PACKAGE
+
+
+PAGES = {_FOLDER / "options.md": options_page, _FOLDER / "environment.md": environment_page}
+
+
+if __name__ == "__main__":
+    for page, text in PAGES.items():
+        page.write_text(text())

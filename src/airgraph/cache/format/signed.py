@@ -1,0 +1,60 @@
+"""JSON text that a folder's key has signed in its first line: damaged files and those of others are known as such."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from airgraph.errors import CacheError
+
+__all__ = ["FORMAT", "signed_data", "signed_text"]
+
+FORMAT = 7
+_MAGIC = "airgraph cache"
+
+
+def signed_text(data: Mapping[str, Any], key: bytes = b"") -> str:
+    """The same data gives the same text."""
+    body = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    return f"{_head(body, key)}\n{body}\n"
+
+
+def signed_data(text: str, key: bytes = b"") -> Mapping[str, Any]:
+    """What a text says, as JSON has it. Raises CacheError for one that is not whole, or not signed with this key."""
+    head, _, body = text.partition("\n")
+    words = head.split(" ")
+    if words[:2] != _MAGIC.split() or len(words) != 5:
+        raise CacheError(f"not a cache file: it begins with {head[:40]!r}")
+    if words[2] != str(FORMAT):
+        raise CacheError(f"format {words[2]}, expected {FORMAT}: another version of airgraph wrote it")
+    if not body.endswith("\n") or not hmac.compare_digest(_encoded(head), _encoded(_head(body[:-1], key))):
+        raise CacheError("the checksum is wrong: the file is damaged or was changed, or comes from another folder")
+    try:
+        data = json.loads(body, parse_constant=_refuse, object_pairs_hook=_without_repeats)
+    except (ValueError, RecursionError) as error:
+        raise CacheError(f"not a cache file: {error}") from error
+    if not isinstance(data, dict):
+        raise CacheError(f"not a cache file: it holds a {type(data).__name__}")
+    return data
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON's")
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("an object has a key twice")
+    return found
+
+
+def _head(body: str, key: bytes) -> str:
+    return f"{_MAGIC} {FORMAT} hmac-sha256 {hmac.new(key, _encoded(body), hashlib.sha256).hexdigest()}"
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

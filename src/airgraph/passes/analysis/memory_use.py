@@ -1,0 +1,62 @@
+"""Whether one value of a graph may take the place of another: who writes them, and what is handed out."""
+
+from __future__ import annotations
+
+import torch
+from torch.fx import Graph, Node
+
+from airgraph.passes.analysis.aliases import Aliases
+from airgraph.passes.analysis.input_chain import leads_back
+from airgraph.program.nodes import written_nodes
+
+__all__ = ["MemoryUse"]
+
+
+class MemoryUse:
+    """The writes and the outputs of a graph, with its aliases; a snapshot."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.aliases = Aliases(graph)
+        self._output = graph.output_node()
+        self._writes: list[tuple[Node, Node]] = []
+        for node in graph.nodes:
+            for written in written_nodes(node):
+                self._writes.append((node, written))
+
+    def handed_out(self, node: Node) -> bool:
+        """Whether an output lies in the memory of this value."""
+        return any(user is self._output for user in self.aliases.users(node))
+
+    def written(self, node: Node, *, after: Node | None = None) -> bool:
+        """Whether some operator writes the memory of this value (after a moment)."""
+        roots = self.aliases.roots(node)
+        return any(
+            self.aliases.roots(target) & roots
+            and (after is None or self.aliases.position(writer) > self.aliases.position(after))
+            for writer, target in self._writes
+        )
+
+    def may_stand_for(self, old: Node, new: Node) -> bool:
+        """Whether a copy `new` of `old`, equal in form, can be replaced by `old` itself.
+
+        Nobody may write either while the other is needed, except what it holds already, and no output may come to share
+        memory with an input or with another output.
+        """
+        if self.handed_out(new):
+            return False
+        if self.written(new):
+            return False
+        last = max((self.aliases.position(user) for user in self.aliases.users(new)), default=-1)
+        roots = self.aliases.roots(old)
+        return not any(
+            self.aliases.roots(target) & roots
+            and self.aliases.position(new) < self.aliases.position(writer) <= last
+            and not _puts_back(writer, target, new, old)
+            for writer, target in self._writes
+        )
+
+
+def _puts_back(writer: Node, target: Node, new: Node, old: Node) -> bool:
+    """Whether all that a write does, with `old` in the place of `new`, is to copy a tensor to itself."""
+    is_copy = writer.target is torch.ops.aten.copy_.default
+    return is_copy and leads_back(target, writer.args[1], new, old)

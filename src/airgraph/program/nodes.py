@@ -1,0 +1,71 @@
+"""A node of an FX graph: what it gives, what of that lies in another's memory, and what this package notes on it."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, TypedDict, cast
+
+import torch
+from torch.fx import Node
+
+from airgraph.program.operators import is_view_operator, written_arguments
+
+__all__ = ["Notes", "computed", "is_view", "nodes_in", "notes", "without_views", "written_nodes"]
+
+
+class Notes(TypedDict, total=False):
+    """The keys of `node.meta` that are this package's. PyTorch's own: `val`, `stack_trace`, `custom` and others."""
+
+    # The stream that a pass of the user's, or a cached graph, puts the node on; see `streams`.
+    stream: str
+    # Of a copy that functionalization put in, why the reinplace passes left it.
+    why_kept: str
+    # Dtype, shape and strides as text, where a graph comes from a cache and has no `val`.
+    form: str
+    # Arguments of a wrapped operator that lie in memory which it writes; see `passes/auto_functionalized`.
+    shared_arguments: tuple[str, ...]
+
+
+def notes(node: Node) -> Notes:
+    return cast(Notes, node.meta)
+
+
+def is_view(node: Node) -> bool:
+    """Whether what a node gives lies in the memory of its first argument, and nothing is written.
+
+    An element of results is a view of them.
+    """
+    if node.op != "call_function":
+        return False
+    if isinstance(node.target, torch._ops.OpOverload):
+        return is_view_operator(node.target)
+    return node.target is operator.getitem
+
+
+def without_views(value: Any) -> Any:
+    """What a value is a view of, through all views: a node that is none, or what is no node."""
+    while isinstance(value, Node) and is_view(value):
+        value = value.args[0]
+    return value
+
+
+def computed(target: Any, *args: Any, **kwargs: Any) -> Any:
+    """What a call gives for the values, fake tensors and symbols, of the nodes among its arguments."""
+    values, named = torch.fx.node.map_arg((args, kwargs), lambda node: node.meta["val"])
+    return target(*values, **named)
+
+
+def nodes_in(value: Any) -> list[Node]:
+    """The nodes among arguments, however deep, in order."""
+    found: list[Node] = []
+    torch.fx.node.map_arg(value, found.append)
+    return found
+
+
+def written_nodes(node: Node) -> list[Node]:
+    """The arguments that a node writes, by its operator's schema; all of them where that is not known."""
+    if node.op == "call_function" and isinstance(node.target, torch._ops.HigherOrderOperator):
+        return list(node.all_input_nodes)
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return []
+    return nodes_in(written_arguments(node.target, node.args, node.kwargs))

@@ -1,0 +1,232 @@
+"""One capture of a program into the graph of an accelerator, and what is done when it fails."""
+
+from __future__ import annotations
+
+import functools
+import gc
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+
+from airgraph.errors import UnsupportedGraph
+from airgraph.options import Options
+from airgraph.program import source_lines
+from airgraph.program.inputs import InputRole, with_copies
+from airgraph.program.program import CaptureProgram
+from airgraph.runtime.engine.loading import engine
+from airgraph.runtime.recording.inputs import BufferForm, CaptureInput
+from airgraph.runtime.recording.walk import Walk, constants_of, shares_memory
+
+__all__ = ["Capture", "CaptureDevice", "Recorded"]
+
+# Operators of these namespaces stay on the stream that they are called on.
+_ON_ONE_STREAM = {"aten", "prims", "prim"}
+
+
+class CaptureDevice(Protocol):
+    """What a capture asks of its device."""
+
+    def new_graph(self) -> Any:
+        """An empty graph: capture_begin, capture_end, replay, reset."""
+        ...
+
+    def open_pool(self, device: torch.device | None = None) -> Any:
+        """A new, empty pool: handle, nbytes, graphs."""
+        ...
+
+    def is_capturing(self) -> bool:
+        """Whether the current stream is, also where the capture has failed."""
+        ...
+
+    def forget_capture(self, device: torch.device, pool: Any) -> None:
+        """Take back from the allocator what a capture_end that failed left: the routing to the pool, and its use."""
+        ...
+
+    def synchronize(self) -> None: ...
+
+    def obstacle(self, error: BaseException, operator: str = "", source: str = "") -> UnsupportedGraph:
+        """What a failure of the device means; the first line of its message where it is not known."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """calls: operators that do work; views are none. outputs: as Walk.run gives them.
+
+    copied_nbytes: what the operators copy at each replay.
+    """
+
+    graph: Any
+    outputs: list[Any]
+    calls: int
+    copied_nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A capture on the current stream, which must not be the default one. buffers: of inputs copied in, by index."""
+
+    device: CaptureDevice
+    program: CaptureProgram
+    inputs: Sequence[CaptureInput]
+    buffers: dict[int, torch.Tensor]
+    pool: Any
+    options: Options
+
+    def warm_up(self, generator: torch.Generator) -> None:
+        """Run the program once, on copies of what it writes and with the generator put back afterwards."""
+        state = generator.get_state()
+        copies = with_copies(self.program.inputs, [each.arg for each in self.inputs], (InputRole.MUTATED,))
+        try:
+            _Run(
+                self.device,
+                self.program,
+                [replace(each, arg=arg) for each, arg in zip(self.inputs, copies, strict=True)],
+            ).run()
+        finally:
+            generator.set_state(state)
+
+    def record(self) -> Recorded:
+        """Raises UnsupportedGraph, after which device and pool are as before."""
+        try:
+            return self._attempt(self.pool)
+        except _EndFailed as failed:
+            operator, source = self._culprit()
+            raise self.device.obstacle(failed.error, operator, source) from failed.error
+
+    def _attempt(self, pool: Any, stop_before: int | None = None) -> Recorded:
+        """stop_before: capture only the calls before this one."""
+        graph = self.device.new_graph()
+        run = _Run(self.device, self.program, self.inputs, self.buffers, stop_before)
+        outputs: list[Any] = []
+        with _block_class()(self, graph, pool), suppress(_Stopped):
+            outputs = run.run()
+        return Recorded(graph, outputs, run.calls, run.copied_nbytes)
+
+    def discard(self, graph: Any) -> None:
+        for step in (graph.reset, self.device.synchronize):
+            with suppress(RuntimeError):
+                step()
+
+    def _culprit(self) -> tuple[str, str]:
+        """Name and source line of the operator after which a capture can no longer end.
+
+        ATen's own operators stay on their stream, so only the others are tried, from the last to the first.
+        """
+        operators = [n for n in self.program.gm.graph.nodes if isinstance(n.target, torch._ops.OpOverload)]
+        suspects = [(i, n) for i, n in enumerate(operators) if n.target.namespace not in _ON_ONE_STREAM]
+        for index, node in reversed(suspects):
+            pool = self.device.open_pool(self.program.device)
+            try:
+                recorded = self._attempt(pool, stop_before=index)
+            except (_EndFailed, UnsupportedGraph, RuntimeError):
+                continue
+            self.discard(recorded.graph)
+            return node.target.name(), source_lines.of_node(node)
+        if suspects:
+            return suspects[0][1].target.name(), source_lines.of_node(suspects[0][1])
+        return "", ""
+
+
+class _EndFailed(Exception):
+    def __init__(self, error: RuntimeError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class _Stopped(Exception):
+    pass
+
+
+class _Run(Walk):
+    """Runs each operator on the device, which executes or captures it."""
+
+    def __init__(
+        self,
+        device: CaptureDevice,
+        program: CaptureProgram,
+        inputs: Sequence[CaptureInput],
+        buffers: dict[int, torch.Tensor] | None = None,
+        stop_before: int | None = None,
+    ) -> None:
+        """Without buffers the arguments themselves are used, as in eager."""
+        super().__init__(program, inputs)
+        self._device = device
+        self._buffers = buffers or {}
+        self._stop_before = stop_before
+        self._position = 0
+        self.calls = 0
+
+    def buffer_for(self, given: CaptureInput, form: BufferForm) -> torch.Tensor:
+        return self._buffers.get(given.index, given.arg)
+
+    def call(self, op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], where: str) -> Any:
+        if self._position == self._stop_before:
+            raise _Stopped
+        self._position += 1
+        self.calls += not op.is_view
+        try:
+            return op(*args, **kwargs)
+        except RuntimeError as error:
+            raise self._device.obstacle(error, op.name(), where) from error
+
+    def made_here(self, value: torch.Tensor) -> bool:
+        if any(shares_memory(value, buffer) for buffer in self._buffers.values()):
+            raise UnsupportedGraph("an output shares memory with the copy of an input")
+        return not any(shares_memory(value, constant) for constant in constants_of(self._program.gm))
+
+
+@functools.cache
+def _block_class() -> Any:
+    # Made at first use: the engine may have to be compiled.
+    class CaptureBlock(engine().Block):  # type: ignore[misc]
+        """What is called within is captured, and no garbage collected: what that frees, a capture does not allow.
+
+        However the block is left, at whatever point, the device captures no longer and garbage is collected as before.
+        """
+
+        def __init__(self, capture: Capture, graph: Any, pool: Any) -> None:
+            super().__init__()
+            self._capture, self._graph, self._pool = capture, graph, pool
+            self._collects = gc.isenabled()
+            self._begun = self._ended = self._end_failed = False
+
+        def _enter(self) -> None:
+            gc.disable()
+            mode = self._capture.options.capture_error_mode
+            self._graph.capture_begin(pool=self._pool.handle, capture_error_mode=mode)
+            self._begun = True
+
+        def _leave(self, kind: type[BaseException] | None, *raised: object) -> None:
+            if kind is not None:
+                self._recover()
+                return
+            try:
+                self._graph.capture_end()
+            except RuntimeError as error:
+                self._ended = self._end_failed = True
+                raise _EndFailed(error) from error
+            self._put_back()
+
+        def _recover(self) -> None:
+            # The capture must end before anything else can happen on the device.
+            if not self._ended and (self._begun or self._capture.device.is_capturing()):
+                try:
+                    self._graph.capture_end()
+                except RuntimeError:
+                    self._end_failed = True
+            self._ended = True
+            self._capture.discard(self._graph)
+            if self._end_failed:
+                self._end_failed = False
+                self._capture.device.forget_capture(self._capture.program.device, self._pool)
+            self._put_back()
+
+        def _put_back(self) -> None:
+            if self._collects:
+                gc.enable()
+
+    return CaptureBlock

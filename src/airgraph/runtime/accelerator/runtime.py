@@ -1,0 +1,236 @@
+"""Records programs into the graphs of an accelerator that PyTorch can capture: what CUDA and Ascend share."""
+
+from __future__ import annotations
+
+import re
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from airgraph.errors import SpoiledCapture, UnsupportedGraph
+from airgraph.memory.budget import check_budget
+from airgraph.memory.footprint import Footprint
+from airgraph.memory.locks import renew_after_fork
+from airgraph.options import Options
+from airgraph.program import source_lines
+from airgraph.program.program import CaptureProgram
+from airgraph.runtime.accelerator.capture import Capture, Recorded
+from airgraph.runtime.accelerator.footprint import predict_footprint
+from airgraph.runtime.accelerator.graph import AcceleratorGraph
+from airgraph.runtime.accelerator.pool import DevicePool
+from airgraph.runtime.protocol import Capabilities, DeviceMemory
+from airgraph.runtime.recording.inputs import CaptureInput, buffer_forms
+
+__all__ = ["AcceleratorRuntime", "Failure"]
+
+
+# A graph releases its pool only if its capture ended well (pytorch issue 190348). Where that is mended, releasing it
+# here would be once too often.
+_POOLS_LEAK = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 14)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a device says when a capture fails, and the same in plain words.
+
+    may_pass: another thread may have been the cause, and the next capture may succeed.
+    """
+
+    pattern: str
+    meaning: str
+    may_pass: bool = False
+
+
+class AcceleratorRuntime(ABC):
+    """Serves `DeviceRuntime` for a device whose torch module looks like `torch.cuda`.
+
+    One capture at a time in the process: that is what the devices allow.
+    """
+
+    device_type: str
+    capabilities: Capabilities
+    # Whether kernels and library handles must have run once before a capture.
+    needs_warm_up: bool
+    # Random operators, as ATen names them, whose numbers are those of the capture at each replay.
+    repeated_random: frozenset[str] = frozenset()
+    failures: tuple[Failure, ...]
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        renew_after_fork(self, "_lock")
+        # The thread that is capturing.
+        self._recording: int | None = None
+        self._side_streams: dict[int, Any] = {}
+        self._streams: dict[tuple[int, str], Any] = {}
+        self._events: dict[tuple[int, str, bool], Any] = {}
+        self._adopted: weakref.WeakValueDictionary[Any, DevicePool] = weakref.WeakValueDictionary()
+
+    @property
+    @abstractmethod
+    def module(self) -> Any:
+        """torch.cuda, or what has its names."""
+
+    @abstractmethod
+    def new_graph(self) -> Any:
+        """An empty graph: capture_begin, capture_end, replay, reset."""
+
+    @abstractmethod
+    def new_external_event(self) -> Any:
+        """An event that a graph may record for work outside, or wait for where it was recorded outside."""
+
+    @abstractmethod
+    def stop_routing(self, device: torch.device, pool_handle: Any) -> None:
+        """End the routing of allocations to a pool, which a failed capture_end may leave; else a RuntimeError."""
+
+    @abstractmethod
+    def release_pool(self, device: torch.device, pool_handle: Any) -> None:
+        """Take back one use of a pool."""
+
+    def settings(self) -> Hashable:
+        """The device's own settings that kernels are chosen by, beside those that torch has for all. Override."""
+        return ()
+
+    def is_capturing(self) -> bool:
+        return bool(self.module.is_current_stream_capturing())
+
+    def forget_capture(self, device: torch.device, pool: DevicePool) -> None:
+        with suppress(RuntimeError):
+            self.stop_routing(device, pool.handle)
+        if _POOLS_LEAK:
+            with suppress(RuntimeError):
+                self.release_pool(device, pool.handle)
+
+    def open_pool(self, device: torch.device | None = None) -> DevicePool:
+        device = self._with_index(device)
+        with self.module.device(device):
+            return DevicePool(device, self.module, self.module.graph_pool_handle())
+
+    def adopt_pool(self, handle: object, device: torch.device) -> DevicePool | None:
+        if not (isinstance(handle, tuple) and len(handle) == 2):
+            return None
+        key = (self._with_index(device), handle)
+        pool = self._adopted.get(key)
+        if pool is None:
+            pool = self._adopted[key] = DevicePool(key[0], self.module, handle)
+        return pool
+
+    def stream(self, tag: str, priority: int = 0) -> Any:
+        key = (self.module.current_device(), tag)
+        if key not in self._streams:
+            self._streams[key] = self.module.Stream(priority=priority)
+        return self._streams[key]
+
+    def event(self, tag: str, *, external: bool = False) -> Any:
+        key = (self.module.current_device(), tag, external)
+        if key not in self._events:
+            self._events[key] = self.new_external_event() if external else self.module.Event()
+        return self._events[key]
+
+    def synchronize(self) -> None:
+        self.module.synchronize()
+
+    def memory(self, device: torch.device | None = None) -> DeviceMemory:
+        return DeviceMemory(*self.module.mem_get_info(self._with_index(device)))
+
+    def record(
+        self, program: CaptureProgram, inputs: Sequence[CaptureInput], pool: DevicePool, options: Options
+    ) -> AcceleratorGraph:
+        self._check_random_operators(program)
+        if self._recording == threading.get_ident():
+            raise UnsupportedGraph("it is called by an operator of a graph that is being captured")
+        with self._lock, torch.no_grad(), self.module.device(program.device):
+            try:
+                self._recording = threading.get_ident()
+                return self._record(program, inputs, pool, options)
+            finally:
+                self._recording = None
+
+    def _record(
+        self, program: CaptureProgram, inputs: Sequence[CaptureInput], pool: DevicePool, options: Options
+    ) -> AcceleratorGraph:
+        if pool.neighbours is not None:
+            # An argument may be one of them, and the capture may use its place.
+            pool.neighbours.give_away_held()
+        predicted = predict_footprint(program, inputs)
+        check_budget(pool, predicted, options.memory_budget)
+        held_nbytes, before = pool.nbytes, pool.footprint.arena_nbytes
+        lease = pool.take(predicted)
+        try:
+            buffers = {
+                index: form.place(pool.inputs.block(position, form.nbytes))
+                for position, (index, form) in enumerate(buffer_forms(inputs).items())
+            }
+            recorded = self._on_side_stream(Capture(self, program, inputs, buffers, pool, options))
+            arena_nbytes = max(predicted.arena_nbytes, pool.footprint.arena_nbytes - before)
+        except RuntimeError as error:
+            self._recover()
+            raise self.obstacle(error) from error
+        except UnsupportedGraph:
+            self._recover()
+            raise
+        if options.memory_budget is not None and pool.nbytes > max(options.memory_budget, held_nbytes):
+            nbytes = pool.nbytes
+            del recorded
+            self._recover()
+            raise UnsupportedGraph(
+                f"memory_budget={options.memory_budget}: the pool would have grown to {nbytes} bytes, more than the "
+                f"{pool.nbytes_with(predicted)} predicted"
+            )
+        footprint = Footprint(arena_nbytes, predicted.inputs_nbytes)
+        return AcceleratorGraph(program, inputs, buffers, recorded, lease, footprint, options, self.settings)
+
+    def _on_side_stream(self, capture: Capture) -> Recorded:
+        side = self._side_stream(capture.program.device)
+        side.wait_stream(self.module.current_stream())
+        with self.module.stream(side):
+            if self.needs_warm_up:
+                capture.warm_up(self.module.default_generators[capture.program.device.index or 0])
+            side.synchronize()
+            recorded = capture.record()
+        self.module.current_stream().wait_stream(side)
+        return recorded
+
+    def _recover(self) -> None:
+        """After a failure: forget what is pending, so that eager work goes on."""
+        for step in (self.module.synchronize, self.module.empty_cache):
+            with suppress(RuntimeError):
+                step()
+
+    def obstacle(self, error: BaseException, operator: str = "", source: str = "") -> UnsupportedGraph:
+        """What a failure of the device means; the first line of its message where it is not known."""
+        text = str(error)
+        for failure in self.failures:
+            if re.search(failure.pattern, text, re.IGNORECASE):
+                kind = SpoiledCapture if failure.may_pass else UnsupportedGraph
+                return kind(failure.meaning, operator=operator, source=source)
+        first_line = text.strip().splitlines()[0] if text.strip() else type(error).__name__
+        return UnsupportedGraph(f"it fails in a capture ({first_line})", operator=operator, source=source)
+
+    def _check_random_operators(self, program: CaptureProgram) -> None:
+        for node in program.gm.graph.nodes:
+            if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+                continue
+            name = node.target.name()
+            if not self.capabilities.rng_in_graphs or name.partition("::")[2].partition(".")[0] in self.repeated_random:
+                raise UnsupportedGraph(
+                    f"a graph of {self.device_type} would repeat its random numbers at each replay",
+                    operator=name,
+                    source=source_lines.of_node(node),
+                )
+
+    def _side_stream(self, device: torch.device) -> Any:
+        index = device.index or 0
+        if index not in self._side_streams:
+            self._side_streams[index] = self.module.Stream()
+        return self._side_streams[index]
+
+    def _with_index(self, device: torch.device | None) -> torch.device:
+        if device is not None and device.index is not None:
+            return device
+        return torch.device(self.device_type, self.module.current_device())

@@ -1,0 +1,129 @@
+"""A capture by hand while it is under way: the modes that bring every call of the thread to a recorder."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from airgraph.errors import CaptureError, UnsupportedGraph
+from airgraph.program import source_lines
+from airgraph.runtime.cpu import captures
+from airgraph.runtime.cpu.recorder import Recorder
+from airgraph.runtime.cpu.streams import current_stream
+from airgraph.runtime.engine.loading import engine
+from airgraph.torch_internals.dispatcher import has_kernel_for
+from airgraph.torch_internals.modes import TorchDispatchMode
+
+__all__ = ["READ_NATIVELY", "Session"]
+
+# What the engine says when memory is asked for that is not there yet, see `unallocated` in csrc/internals/tensors.cpp.
+READ_NATIVELY = "a tensor of a graph that is being captured is read"
+
+
+class Session:
+    """A capture under way: the modes that bring every call to the recorder."""
+
+    def __init__(self, capture_error_mode: str) -> None:
+        self.capture_error_mode = capture_error_mode
+        self.thread = threading.get_ident()
+        self.stream = current_stream()
+        self.default_dtype = torch.get_default_dtype()
+        self.recorder = Recorder(keep_external=True)
+        self.invalid: str | None = None
+        self._modes = (_RefuseReads(self), _RecordCalls(self))
+        self._before = engine().ThreadState()
+        self._left = False
+
+    def invalidate(self, why: str) -> None:
+        self.invalid = self.invalid or why
+
+    def enter(self) -> None:
+        # Casts of weights that a call outside has made are not part of the graph, nor those of the graph of others.
+        torch.clear_autocast_cache()
+        for mode in self._modes:
+            mode.__enter__()
+        captures.begin(self)
+
+    def leave(self) -> None:
+        if self._left:
+            return
+        self._left = True
+        captures.end(self)
+        torch.clear_autocast_cache()
+        for mode in reversed(self._modes):
+            mode.__exit__(None, None, None)
+
+    def break_off(self) -> None:
+        """Leave after an exception, which may have fallen anywhere: the thread's state is as it was before."""
+        self._left = True
+        captures.end(self)
+        torch.clear_autocast_cache()
+        self._before.restore()
+
+    def refuse(self, rule: str) -> CaptureError:
+        self.invalidate(rule)
+        return CaptureError(f"{rule}. Move it out of the capture.")
+
+
+class _RecordCalls(TorchDispatchMode):
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._session = session
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if not isinstance(func, torch._ops.OpOverload):
+            raise self._session.refuse(f"{func} at {source_lines.of_caller()}: higher-order operators are not captured")
+        if has_kernel_for(func.name(), "CompositeImplicitAutograd"):
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        try:
+            return self._session.recorder.record(func, args, kwargs, source_lines.of_caller)
+        except UnsupportedGraph as error:
+            raise self._session.refuse(f"cannot be captured: {error}") from error
+
+
+# Reads of a tensor's values that do not pass through an ATen operator.
+_READS = {
+    torch.Tensor.tolist: "tolist()",
+    torch.Tensor.numpy: "numpy()",
+    torch.Tensor.__array__: "numpy.asarray()",
+    torch.Tensor.__dlpack__: "__dlpack__()",
+    torch.Tensor.__repr__: "printing",
+    torch.Tensor.__format__: "printing",
+    torch.Tensor.item: "item()",
+    torch.Tensor.__bool__: "bool()",
+    torch.Tensor.__int__: "int()",
+    torch.Tensor.__float__: "float()",
+    torch.Tensor.__index__: "use as an index",
+}
+
+
+class _RefuseReads(TorchFunctionMode):
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._session = session
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        read = _READS.get(func)
+        if read is not None and not (read == "printing" and func is torch.Tensor.__format__ and args[0].dim() > 0):
+            where = source_lines.of_caller()
+            raise self._session.refuse(
+                f"a tensor's value is read during capture, by {read} at {where}: it has none before replay"
+            )
+        kwargs = kwargs or {}
+        out = kwargs.get("out")
+        if not isinstance(out, torch.Tensor):
+            return func(*args, **kwargs)
+        calls = self._session.recorder.calls_touching(out)
+        result = func(*args, **kwargs)
+        if out.numel() and self._session.recorder.calls_touching(out) == calls:
+            # Under a dispatch mode torch.linalg.matrix_rank computes a new tensor and leaves `out=` as it was.
+            name = torch.overrides.resolve_name(func)
+            raise self._session.refuse(f"{name} at {source_lines.of_caller()}: it does not write its out= in a capture")
+        return result

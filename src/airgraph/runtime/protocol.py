@@ -1,0 +1,171 @@
+"""The protocol that every device serves. Captures know devices only through it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+
+from airgraph.memory.footprint import Footprint
+from airgraph.memory.occupancy import Slot
+from airgraph.memory.pool import MemoryPool
+from airgraph.options import Options
+from airgraph.program.program import CaptureProgram
+from airgraph.runtime.problem import InputProblem
+from airgraph.runtime.recording.inputs import CaptureInput
+
+__all__ = [
+    "Capabilities",
+    "DeviceEvent",
+    "DeviceGraph",
+    "DeviceMemory",
+    "DeviceRuntime",
+    "DeviceStream",
+    "LocksItsPool",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What graphs of a device can do.
+
+    external_events: an event recorded in a graph can be waited for outside, and the other way round.
+    rng_in_graphs: random operators draw fresh numbers at each replay. stream_priorities: they have an effect.
+    max_streams: how many streams may exist at once; None: no limit is known.
+    """
+
+    external_events: bool
+    rng_in_graphs: bool
+    stream_priorities: bool
+    max_streams: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """Bytes of a device, of all its processes together."""
+
+    free_nbytes: int
+    total_nbytes: int
+
+
+class DeviceStream(Protocol):
+    """A queue of work, as torch.cuda.Stream."""
+
+    def synchronize(self) -> None: ...
+
+    def wait_event(self, event: Any) -> None: ...
+
+
+class DeviceEvent(Protocol):
+    """A point in a stream's order, as torch.cuda.Event."""
+
+    def record(self, stream: Any = None) -> None: ...
+
+    def wait(self, stream: Any = None) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+
+class DeviceGraph(Protocol):
+    """One recording, ready to replay. Not thread-safe: the caller holds the replay lock of its pool.
+
+    footprint: what it takes of the pool. copied_nbytes: what operators of the graph copy at each replay.
+    """
+
+    nodes: int
+    streams: int
+    footprint: Footprint
+    copied_nbytes: int
+
+    def captured_address(self, index: int) -> int:
+        """Where argument `index`, used in place, was at the last replay, or when the graph was recorded."""
+        ...
+
+    def held_outputs(self) -> int:
+        """How many blocks of output memory of the pool's last replay the caller still holds."""
+        ...
+
+    def run(self, args: list[Any]) -> list[Any] | InputProblem:
+        """Copy inputs, replay once on the current stream, return the program's outputs. Raises ReplayError.
+
+        Ask under the pool's replay lock. If `args` do not fit the recording, nothing happens and the answer says which
+        does not.
+        """
+        ...
+
+    def blank(self, args: list[Any]) -> list[Any]:
+        """What `run` would return, with zeros for the values that the graph makes. Nothing is replayed."""
+        ...
+
+    def replay(self) -> None:
+        """Replay once on the inputs as they lie. Raises ReplayError."""
+        ...
+
+    def occupancy(self) -> Sequence[Slot]:
+        """Where each intermediate lies in the pool's arena; empty where the device's allocator decides."""
+        ...
+
+    def describe(self) -> Sequence[str]:
+        """The recorded calls for a person to read, a line each; empty where the device does not tell."""
+        ...
+
+    def close(self) -> None:
+        """Before it is dropped: outputs that the caller holds are made independent of the pool."""
+        ...
+
+
+@runtime_checkable
+class LocksItsPool(Protocol):
+    """A DeviceGraph that can take its pool's replay lock by itself, which saves the caller some time."""
+
+    def call(self, args: list[Any]) -> list[Any] | InputProblem:
+        """As `run`, without the replay lock. Raises ReplayError where the replay lock cannot be held."""
+        ...
+
+
+class DeviceRuntime(Protocol):
+    """A device that graphs can be recorded for. One object serves all devices of its type and any thread.
+
+    `device` is a torch.device of this type; None: the current one.
+    """
+
+    device_type: str
+    capabilities: Capabilities
+
+    def open_pool(self, device: torch.device | None = None) -> MemoryPool:
+        """A new, empty pool. `close()` it when no more graphs are to be recorded into it."""
+        ...
+
+    def adopt_pool(self, handle: object, device: torch.device) -> MemoryPool | None:
+        """The pool behind a handle of the device's own kind, such as torch.cuda's; None if it is not one."""
+        ...
+
+    def record(
+        self, program: CaptureProgram, inputs: Sequence[CaptureInput], pool: Any, options: Options
+    ) -> DeviceGraph:
+        """Record the program for these inputs, into a pool that this runtime opened, under that pool's replay lock.
+
+        Whatever it runs to do so, the arguments and torch's generators are as before. Raises UnsupportedGraph, also
+        for a recording that would pass `memory_budget`, after which device and pool are usable as before.
+        """
+        ...
+
+    def stream(self, tag: str, priority: int = 0) -> DeviceStream:
+        """The stream of this name, made at its first use with this priority (lower is more urgent)."""
+        ...
+
+    def event(self, tag: str, *, external: bool = False) -> DeviceEvent:
+        """The event of this name, made at its first use.
+
+        external: one that joins a graph and work outside it, where `capabilities.external_events` says so. Others
+        join work within one graph, or outside all.
+        """
+        ...
+
+    def synchronize(self) -> None:
+        """Wait for all work of the current device."""
+        ...
+
+    def memory(self, device: torch.device | None = None) -> DeviceMemory: ...

@@ -1,0 +1,166 @@
+"""How each argument reaches a capture: decided once, before anything is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from airgraph.options import Options
+from airgraph.program.inputs import InputPlan, InputPolicy, InputRole, span_nbytes
+from airgraph.program.layouts import Sees
+from airgraph.program.program import CaptureProgram
+from airgraph.runtime.engine.loading import engine
+from airgraph.torch_internals.dispatcher import overlaps_itself
+
+__all__ = ["BufferForm", "CaptureInput", "bind_inputs", "buffer_forms", "decide_inputs"]
+
+
+@dataclass(frozen=True, slots=True)
+class BufferForm:
+    """The copy of an argument in a buffer of `nbytes`; shape, stride and offset in elements.
+
+    strides: how closely those of later arguments must agree, a name of the engine's `Strides`. block_nbytes: what is
+    copied as one block, from `block_begin` bytes before the first element on; 0: elements are copied one by one.
+    """
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+    nbytes: int
+    strides: str
+    block_begin: int
+    block_nbytes: int
+
+    def place(self, block: torch.Tensor) -> torch.Tensor:
+        """The copy as a tensor at the start of a block of bytes."""
+        itemsize = self.dtype.itemsize
+        elements = block[: self.nbytes // itemsize * itemsize].view(self.dtype)
+        return elements.as_strided(self.shape, self.stride, self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureInput:
+    """An argument of a capture, how it reaches the graph, and what each later call is asked of it.
+
+    form: of the copy, where the policy is COPY. strides: how closely those of later arguments must agree, a name of the
+    engine's `Strides`. with_offset, with_storage: whether the graph sees where the storage begins, or all of it.
+    is_watched: whether a later one may lie elsewhere. is_formed: whether its form is looked at where its address is as
+    it was.
+    """
+
+    plan: InputPlan
+    arg: Any
+    policy: InputPolicy
+    form: BufferForm | None = None
+    strides: str = "exact"
+    with_offset: bool = False
+    with_storage: bool = False
+    is_watched: bool = True
+    is_formed: bool = True
+
+    @property
+    def index(self) -> int:
+        return self.plan.index
+
+
+def decide_inputs(program: CaptureProgram, args: Sequence[Any], options: Options) -> list[CaptureInput]:
+    """The policy of every argument of a capture, for these arguments and options."""
+    return [_decide(program, plan, args, options) for plan in program.inputs]
+
+
+def buffer_forms(inputs: Sequence[CaptureInput]) -> dict[int, BufferForm]:
+    """The forms of those that are copied in, by index."""
+    return {each.index: each.form for each in inputs if each.form is not None}
+
+
+def bind_inputs(launch: Any, inputs: Sequence[CaptureInput], buffers: Mapping[int, torch.Tensor]) -> None:
+    """Tell a launch of the engine what it copies, what it must find where it is now, and what the graph writes.
+
+    buffers: what those that are copied in are copied to, by index.
+    """
+    for each in inputs:
+        if each.policy is InputPolicy.KEY or not each.is_watched:
+            continue
+        seen = (getattr(engine().Strides, each.strides), each.with_offset, each.with_storage)
+        if each.form is not None:
+            block = (each.form.block_begin, each.form.block_nbytes)
+            launch.add_copied_input(each.index, buffers[each.index], each.arg, *seen, *block)
+        elif each.policy is InputPolicy.KEEP:
+            launch.add_kept_input(each.index, each.arg, *seen)
+        else:
+            launch.add_placed_input(each.index, each.arg, each.is_formed, *seen)
+            if each.plan.role is InputRole.MUTATED:
+                launch.add_written_input(each.index, each.arg)
+
+
+def _decide(program: CaptureProgram, plan: InputPlan, args: Sequence[Any], options: Options) -> CaptureInput:
+    arg = args[plan.index]
+    if plan.role is InputRole.SCALAR:
+        return CaptureInput(plan, arg, InputPolicy.KEY)
+    sees, guarded = program.sees[plan.index], program.why_not_admitted is None
+    with_offset = sees >= Sees.OFFSET or plan.index in program.fixed_offsets
+    with_storage = sees is Sees.STORAGE
+    if plan.role is InputRole.USER and _is_copied(arg, sees, program, options):
+        form = _form(arg, sees, guarded=guarded)
+        return CaptureInput(plan, arg, InputPolicy.COPY, form, form.strides, with_offset, with_storage)
+    keeps = plan.role is InputRole.USER and options.on_input_move == "copy" and _can_be_kept(plan, args)
+    return CaptureInput(
+        plan,
+        arg,
+        InputPolicy.KEEP if keeps else InputPolicy.IN_PLACE,
+        strides="exact" if sees >= Sees.STRIDES or not guarded else "elements",
+        with_offset=with_offset,
+        with_storage=with_storage,
+        is_watched=not (plan.parameter and options.frozen_parameter),
+        # Of others nobody else compares forms at an address that is as it was, Dynamo's guards apart.
+        is_formed=not guarded or plan.role is InputRole.USER or sees >= Sees.OFFSET,
+    )
+
+
+def _is_copied(arg: torch.Tensor, sees: Sees, program: CaptureProgram, options: Options) -> bool:
+    if arg.device != program.device:
+        return True
+    # All of the memory that a small part lies in would be copied. A graph on CPU follows it at no cost instead.
+    is_part = sees is Sees.STORAGE and arg.untyped_storage().nbytes() > span_nbytes(arg)
+    return options.clone_input and not (is_part and arg.device.type == "cpu" and options.on_input_move == "recapture")
+
+
+def _can_be_kept(plan: InputPlan, args: Sequence[Any]) -> bool:
+    """Not where it shares memory with another: what is copied into it would be in the other too."""
+    return not overlaps_itself(args[plan.index]) and engine().first_overlap(list(args), [plan.index]) is None
+
+
+def _form(arg: torch.Tensor, sees: Sees, *, guarded: bool) -> BufferForm:
+    """A copy has the argument's own strides, and where the graph counts from the beginning of its storage all of that.
+    It is dense where nobody would notice; elements that lie on one another do so in the copy too.
+
+    guarded: whether somebody else compares the strides that the program was traced for."""
+    shape, stride, itemsize = tuple(arg.shape), arg.stride(), arg.itemsize
+    if sees is Sees.STORAGE:
+        nbytes = arg.untyped_storage().nbytes() // itemsize * itemsize
+        offset = int(arg.storage_offset())
+        return BufferForm(shape, stride, offset, arg.dtype, nbytes, "exact", offset * itemsize, nbytes)
+    lazy = arg.is_conj() or arg.is_neg()
+    apart = _elements_lie_apart(arg)
+    if (sees >= Sees.STRIDES or not apart) and (apart or not lazy):
+        # With its gaps: who is told of strides may read them.
+        span = span_nbytes(arg)
+        return BufferForm(shape, stride, 0, arg.dtype, span, "elements" if guarded and not sees else "exact", 0, span)
+    # Not of the argument itself, which may be of a subclass.
+    dense = torch.empty_like(torch.empty_strided(shape, stride, device="meta")).stride()
+    return BufferForm(shape, dense, 0, arg.dtype, arg.nbytes, "order" if guarded else "exact", 0, arg.nbytes)
+
+
+def _elements_lie_apart(tensor: torch.Tensor) -> bool:
+    """Whether no two elements share memory, told from strides that nest; where they do not, some are taken to."""
+    reach = 0
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1:
+            if stride <= reach:
+                return False
+            reach += (size - 1) * stride
+    return True

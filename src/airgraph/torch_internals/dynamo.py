@@ -1,0 +1,174 @@
+"""Dynamo at its work: its translators, what they say of a function's effects, and its settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import CodeType
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+__all__ = [
+    "backend_names",
+    "clear_failed_floats",
+    "code_that_asks_for_addresses",
+    "code_that_defers",
+    "code_that_inlines",
+    "code_that_stores_constants",
+    "current_translator",
+    "debug_dir",
+    "is_constant",
+    "is_made_within",
+    "is_switched_off",
+    "modified_variables",
+    "replace_float_wrapping",
+    "settings",
+    "sets_attributes",
+    "source_of",
+    "traced_function",
+    "visit_variables",
+]
+
+_AFTER_A_BREAK = re.compile(r"torch_dynamo_resume_in_(\w+)_at_\d+")
+
+
+def settings(**changes: Any) -> AbstractContextManager[Any]:
+    """Settings of torch._dynamo.config for a block."""
+    return torch._dynamo.config.patch(**changes)
+
+
+def is_switched_off() -> bool:
+    """Whether nothing is traced: `torch._dynamo.config.disable`, or `torch.compiler.set_stance`."""
+    from torch._dynamo import config, eval_frame
+
+    stance = getattr(getattr(eval_frame, "_stance", None), "stance", "default")
+    return bool(config.disable) or stance != "default"
+
+
+def backend_names() -> list[str]:
+    return torch._dynamo.list_backends(exclude_tags=())
+
+
+def debug_dir() -> str:
+    """Where TORCH_COMPILE_DEBUG=1 writes."""
+    from torch._dynamo.utils import get_debug_dir
+
+    return get_debug_dir()
+
+
+def current_translator() -> Any:
+    """Of the function that is traced. Call inside a backend."""
+    from torch._dynamo.symbolic_convert import InstructionTranslator
+
+    return InstructionTranslator.current_tx()
+
+
+def traced_function() -> str | None:
+    """The function that is traced, as its author would call it, such as `Model.forward`; None outside of a trace."""
+    from torch._dynamo.symbolic_convert import InstructionTranslator
+
+    try:
+        root = InstructionTranslator.current_tx().output.root_tx
+        code, values = root.f_code, root.f_locals
+    except AttributeError:
+        return None
+    name = code.co_name
+    # What comes after a graph break is a function of Dynamo's.
+    if found := _AFTER_A_BREAK.fullmatch(name):
+        name = f"{found[1]} from line {code.co_firstlineno}"
+    first = code.co_varnames[0] if code.co_argcount else ""
+    if first == "self" and first in values:
+        class_ = type(values[first])
+        # A decorator's function has a name of its own.
+        members = ((key, member) for each in class_.__mro__ for key, member in vars(each).items())
+        name = next((key for key, member in members if getattr(member, "__code__", None) is code), name)
+        return f"{class_.__name__}.{name}"
+    return str(name)
+
+
+def code_that_asks_for_addresses() -> Mapping[CodeType, str]:
+    """What runs for calls of `id`, `hash`, `repr` and `str`, by the name of the function. The frame's locals have the
+    translator as `tx`, and the argument as `arg` or first of `args`."""
+    from torch._dynamo.variables.builtin import BuiltinVariable
+
+    return {getattr(BuiltinVariable, f"call_{name}").__code__: name for name in ("id", "hash", "repr", "str")}
+
+
+def code_that_defers() -> CodeType:
+    """Runs once for each value that is not looked into before it is used, such as those of `sys.modules`."""
+    from torch._dynamo.variables.lazy import LazyCache
+
+    return LazyCache.__init__.__code__
+
+
+def code_that_inlines() -> CodeType:
+    """Runs once for each function that is inlined."""
+    from torch._dynamo.symbolic_convert import InliningInstructionTranslator
+
+    return InliningInstructionTranslator.__init__.__code__
+
+
+def code_that_stores_constants() -> CodeType:
+    """Runs once for each result of `torch.compiler.assume_constant_result`."""
+    from torch._dynamo.variables import functions
+
+    return functions.invoke_and_store_as_constant.__code__
+
+
+def source_of(node: Node) -> str | None:
+    """The path of what a placeholder stands for, as Dynamo has it."""
+    source = getattr(node, "_dynamo_source", None)
+    if source is None:
+        return None
+    # A property since torch 2.12, a method before; drop the call when 2.11 is no longer supported.
+    name = source.name
+    return name() if callable(name) else name
+
+
+def modified_variables(effects: Any) -> Sequence[Any]:
+    """What a function has changed, or made and changed."""
+    return list(effects._get_modified_vars())
+
+
+def is_made_within(variable: Any) -> bool:
+    """Whether the function itself makes the object."""
+    from torch._dynamo.variables.base import AttributeMutationNew, ValueMutationNew
+
+    return isinstance(getattr(variable, "mutation_type", None), (AttributeMutationNew, ValueMutationNew))
+
+
+def sets_attributes(variable: Any) -> bool:
+    """Whether it is an object of before, of which only attributes are set."""
+    from torch._dynamo.variables.base import AttributeMutationExisting
+
+    return isinstance(getattr(variable, "mutation_type", None), AttributeMutationExisting)
+
+
+def is_constant(variable: Any) -> bool:
+    from torch._dynamo.variables import ConstantVariable
+
+    return type(variable) is ConstantVariable
+
+
+def visit_variables(visit: Callable[[Any], None], variables: Sequence[Any], effects: Any) -> None:
+    """Calls `visit` with each of them and each that lies within."""
+    from torch._dynamo.variables.base import VariableTracker
+
+    VariableTracker.visit(visit, list(variables), side_effects=effects)
+
+
+def clear_failed_floats() -> None:
+    """Forget which floats an earlier trace could not take as tensors."""
+    from torch._dynamo.symbolic_convert import TensorifyState
+
+    TensorifyState.clear()
+
+
+def replace_float_wrapping(make: Callable[[Callable[[Any, float], Any]], Callable[[Any, float], Any]]) -> None:
+    """For good: `make` is given how a float becomes a variable, and returns how it shall."""
+    from torch._dynamo.variables.builder import VariableBuilder
+
+    VariableBuilder.wrap_symfloat = make(VariableBuilder.wrap_symfloat)  # type: ignore[method-assign, assignment]

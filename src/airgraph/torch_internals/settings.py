@@ -1,0 +1,40 @@
+"""Settings of the process that PyTorch shows nowhere else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.utils._device
+
+__all__ = ["DEVICE_CONTEXT", "cublas_reductions", "default_device", "device_settings", "kernel_settings"]
+
+# The full name of the mode that `torch.set_default_device` puts on.
+DEVICE_CONTEXT = "torch.utils._device.DeviceContext"
+
+
+def default_device() -> torch.device | None:
+    """As `torch.set_default_device` has set it, or None."""
+    return torch.utils._device.CURRENT_DEVICE
+
+
+def device_settings() -> dict[str, Any]:
+    """The namespace that holds CURRENT_DEVICE."""
+    return vars(torch.utils._device)
+
+
+def kernel_settings() -> tuple[bool, bool]:
+    """Whether memory is filled where results must be deterministic, and whether oneDNN is used."""
+    return torch._C._get_deterministic_fill_uninitialized_memory(), torch._C._get_mkldnn_enabled()
+
+
+def cublas_reductions() -> tuple[Any, Any, Any]:
+    """Whether products on CUDA may be computed in TF32, and sums of fp16 and bf16 in themselves.
+
+    By the flags themselves: `torch.backends` refuses to answer once a precision was set in the new way.
+    """
+    return (
+        torch._C._get_cublas_allow_tf32(),
+        torch._C._get_cublas_allow_fp16_reduced_precision_reduction(),
+        torch._C._get_cublas_allow_bf16_reduced_precision_reduction(),
+    )

@@ -1,0 +1,31 @@
+"""docs/index.md leads to every page, and its links into pages meet a heading."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parents[2]
+_DOCS = _ROOT / "docs"
+_PAGES = sorted(_DOCS.glob("*.md"))
+
+
+def test_every_page_is_in_the_index_once() -> None:
+    rows = re.findall(r"^\| \[[^\]]+\]\((\w+\.md)\) \|", (_DOCS / "index.md").read_text(), re.MULTILINE)
+    assert sorted(rows) == [page.name for page in _PAGES if page.name != "index.md"]
+
+
+def test_the_readme_leads_to_the_index() -> None:
+    assert "(docs/index.md)" in (_ROOT / "README.md").read_text()
+
+
+def _anchors(page: Path) -> set[str]:
+    """Of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", [_ROOT / "README.md", *_PAGES], ids=lambda page: str(page.name))
+def test_links_into_a_page_meet_a_heading(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^):#]*)#([^)]+)\)", page.read_text()):
+        assert anchor in _anchors(page.parent / target if target else page), f"{target}#{anchor}"
