@@ -17,6 +17,7 @@ if importlib.util.find_spec("simcann") and importlib.util.find_spec("torch_npu")
 import torch
 
 import airgraph
+from airgraph.capture.ledger import ledger
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Workers share the cores already.
@@ -46,6 +47,9 @@ def fresh_state() -> Iterator[None]:
     yield
     torch._dynamo.reset()
     airgraph.reset()
-    # What lives on is passed over by later collections, which took half of the time of all tests.
     gc.collect()
+    # Of the test that keeps a graph alive, not of a later one that counts them.
+    alive = [pool for pool in ledger.pools_alive() if pool.graphs]
+    # What lives on is passed over by later collections, which took half of the time of all tests.
     gc.freeze()
+    assert not alive, f"graphs outlive the test, in {alive}: what holds them?"
