@@ -2,9 +2,8 @@
 
 import gc
 import importlib.util
-import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -23,9 +22,6 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # Workers share the cores already.
     torch.set_num_threads(1)
 
-# Hundreds of lines a trace, which pytest would keep and print with each failure.
-logging.getLogger("torch.__trace").propagate = False
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", action="append", help="run the conformance tests on this device only; may be repeated")
@@ -39,6 +35,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if item.get_closest_marker("sweep")]
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Without what torch logs of each trace: hundreds of lines, for tools, printed with each failure."""
+    report = yield
+    report.sections = [
+        (name, "\n".join(line for line in text.splitlines() if "torch.__trace:" not in line))
+        for name, text in report.sections
+    ]
+    return report
 
 
 @pytest.fixture(autouse=True)

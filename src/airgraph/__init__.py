@@ -2,7 +2,7 @@
 
 from airgraph import cpu, errors, inference
 from airgraph.backend import get_backend
-from airgraph.capture.warmup import warmup
+from airgraph.capture.warmup import WarmUp, warmup
 from airgraph.insight.report import Report, explain, reset
 from airgraph.options import Options
 from airgraph.passes.pattern_fusion import register_replacement
@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Options",
     "Report",
+    "WarmUp",
     "__version__",
     "cpu",
     "errors",

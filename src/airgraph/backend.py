@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from airgraph.options import Options
 from airgraph.program import lowering
 from airgraph.runtime.registry import runtime_for
 from airgraph.torch_internals import aot, dynamo
+from airgraph.user_warning import warn_user
 
 __all__ = ["airgraph", "get_backend"]
 
@@ -95,10 +95,9 @@ def _or_as_traced(lowered: Callable[..., Any], gm: GraphModule) -> Callable[...,
             return lowered(*args)
         except NotAdmitted as refusal:
             ledger.count("eager_calls")
-            warnings.warn(
-                f"airgraph: a graph runs eagerly where it was traced for other arguments: {refusal}. Results are "
-                "right, but not replayed. Pass tensors that share no memory with what is written.",
-                stacklevel=2,
+            warn_user(
+                f"a graph runs eagerly where it was traced for other arguments: {refusal}. Results are "
+                "right, but not replayed. Pass tensors that share no memory with what is written."
             )
             return gm.forward(*args)
 
@@ -117,7 +116,7 @@ def _raising(error: AirgraphError) -> Callable[..., Any]:
 def _uncaptured(gm: GraphModule, name: str, reason: str, *, warn: bool = True) -> Any:
     ledger.add(GraphRecord(name, "skipped", reason, ""))
     if warn:
-        warnings.warn(f"airgraph: {name} runs uncaptured: {reason}.", stacklevel=2)
+        warn_user(f"{name} runs uncaptured: {reason}.")
 
     def run(*args: Any) -> Any:
         ledger.count("eager_calls")

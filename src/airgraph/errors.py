@@ -18,6 +18,7 @@ AirgraphError
 │   └── NotAdmitted    a graph is not right for the arguments of a call
 │       └── Unsuited   nor is any other, only the function itself
 │           └── Overlapping  an argument that is written shares memory with another
+├── PlotsMissing       the plotting library is not installed   (also an ImportError)
 └── InternalError      our fault: please report it
 """
 
@@ -35,6 +36,7 @@ __all__ = [
     "OptionError",
     "Overlapping",
     "PassError",
+    "PlotsMissing",
     "ReplayError",
     "SpoiledCapture",
     "StreamError",
@@ -52,6 +54,10 @@ class AirgraphError(Exception):
 
 class OptionError(AirgraphError, ValueError):
     """An option's name or value is wrong; the message lists close matches or the values allowed."""
+
+
+class PlotsMissing(AirgraphError, ImportError):
+    """The plotting library is not installed."""
 
 
 class PassError(AirgraphError):

@@ -14,7 +14,7 @@ __all__ = ["Message", "messages"]
 
 _PACKAGE = Path(airgraph.__file__).parent
 # What is given a message, and as which of its arguments.
-_WARN = {"warnings.warn": 0, "self.warn_once": 1, "self._warn_once": -1, "self._fallback.warn_once": 1}
+_WARN = {"warn_user": 0, "warnings.warn": 0, "self.warn_once": 1, "self._warn_once": -1, "self._fallback.warn_once": 1}
 _REFUSE = {"self._refuse": 0, "self._session.refuse": 0, "Failure": 1}
 _VARIES = "…"
 _EDGES = " :.,("
@@ -69,7 +69,6 @@ def _given(called: str, node: ast.Call) -> Iterator[tuple[str, ast.expr]]:
     elif not (called.isidentifier() and isinstance(getattr(airgraph.errors, called, None), type)) and called not in (
         "CommandError",
         "UsageProblem",
-        "PlotsMissing",
     ):
         return
     if node.args:

@@ -63,7 +63,7 @@ def test_every_error_is_in_the_tree_under_its_base() -> None:
         path.append(name)
     declared = vars(airgraph.errors).values()
     classes = [each for each in declared if isinstance(each, type) and issubclass(each, airgraph.errors.AirgraphError)]
-    assert found == {each.__name__: each.__base__.__name__ for each in classes if each.__base__ is not None}
+    assert found == {each.__name__: each.__bases__[0].__name__ for each in classes}
 
 
 def _tree() -> str:

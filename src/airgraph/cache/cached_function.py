@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import copy
 import functools
-import inspect
 import logging
-import re
 import threading
 import time
 import types
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,22 +15,22 @@ from typing import Any
 
 import torch
 
+from airgraph.cache.call_form import CallForm
 from airgraph.cache.checking.scope import Roots, without_grad_mode
 from airgraph.cache.checking.staleness import why_stale
 from airgraph.cache.entry import MISS, Entry
 from airgraph.cache.format.fingerprint import Fingerprint
 from airgraph.cache.format.manifest import Manifest
-from airgraph.cache.format.torch_settings import without_gradients
 from airgraph.cache.store.fingerprint import fingerprint, form_of_owner
 from airgraph.cache.store.folder import Store
 from airgraph.cache.store.ranks import on_this_rank
 from airgraph.cache.tracing.trace import Executed, TraceRequest, full_name, short_name, trace
+from airgraph.cache.uncached import Uncached
 from airgraph.capture.ledger import CachedRecord, ledger
-from airgraph.errors import CacheError, CannotCapture, Overlapping, Unsuited
+from airgraph.errors import CacheError, CannotCapture, Unsuited
 from airgraph.memory.locks import renew_after_fork
 from airgraph.options import Options
-from airgraph.runtime.engine.loading import engine
-from airgraph.torch_internals.graphs import tree_leaves
+from airgraph.user_warning import warn_user
 
 __all__ = ["CachedFunction"]
 
@@ -41,8 +38,6 @@ log = logging.getLogger(__name__)
 
 # As many as Dynamo makes of one function before it gives up.
 _MOST_GRAPHS = 8
-# So many calls are traced in vain before no other is tried.
-_MOST_FAILURES = 3
 
 
 class CachedFunction:
@@ -83,7 +78,6 @@ class CachedFunction:
         self._strict = strict
         self._lock = threading.RLock()
         renew_after_fork(self, "_lock")
-        self._warned_of_arguments = False
         self._warned_of: set[str] = set()
         self._entries: tuple[Entry, ...] = ()
         self._counts = CachedRecord(self._name)
@@ -92,33 +86,23 @@ class CachedFunction:
 
     def _learn(self) -> None:
         """What the function is now; graphs of what it was are forgotten."""
-        function: Any = self.__wrapped__
-        # Where the object of a method is among *args, as in a decorator's wrapper, it is an argument like others.
-        inner = getattr(function, "__func__", function)
-        takes_owner = inner is not function and inner.__code__.co_argcount == 0
-        self._before: tuple[Any, ...] = (getattr(function, "__self__", None),) if takes_owner else ()
-        self._function = function = inner if takes_owner else function
-        self._signature = inspect.signature(function, follow_wrapped=False)
-        kinds = {parameter.kind for parameter in self._signature.parameters.values()}
-        self._roots = Roots.of(function)
+        self._form = CallForm(self.__wrapped__)
+        self._roots = Roots.of(self._form.function)
         self._body = self._roots.body()
-        self._parameters = self._roots.parameters
-        # Whether arguments in their order are the values of the parameters.
-        self._plain = kinds <= {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
-        # Of forms of calls that were seen: the parameters after the positional ones, with their defaults.
-        self._forms: dict[tuple[Any, ...], tuple[tuple[str, Any], ...]] = {}
+        self._plain_arity = self._form.plain_arity
         self._forget(self._entries)
         # Files that were read, as they were then, and those that may be written over.
         self._read: dict[Path, object] = {}
         self._replaceable: list[Path] = []
         self._fingerprint: Fingerprint | None = None
-        self._uncached: Callable[..., Any] | None = None
-        self._failures: list[str] = []
+        self._uncached = Uncached(
+            self._name, self._form, self._compile_uncached, self._counts.refusals, strict=self._strict
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_dynamo_compiling():
             return self.__wrapped__(*args, **kwargs)
-        if kwargs or len(args) != len(self._parameters) or not self._plain:
+        if kwargs or len(args) != self._plain_arity:
             args = self._arranged(args, kwargs)
         try:
             for entry in self._entries:
@@ -128,13 +112,10 @@ class CachedFunction:
                         self._put_first(entry)
                     return result
         except Unsuited as reason:
-            return self._as_it_is(reason, args)
+            return self._uncached.as_it_is(reason, args)
         except CannotCapture as reason:
             return self._after_discarding(entry, reason, args)
-        if self._uncached is not None and len(self._failures) >= _MOST_FAILURES:
-            overlap = _overlap(args)
-            return self._call(self._uncached, args) if overlap is None else self._as_it_is(overlap, args)
-        return self._miss(args)
+        return self._uncached.compiled(args) if self._uncached.is_final else self._miss(args)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copied or pickled with its object, it is the copy's method; it shares the files, and reads them anew."""
@@ -159,38 +140,21 @@ class CachedFunction:
         """The values of all parameters in order. Raises TypeError as calling the function would."""
         if not self._body.is_still(self._roots.body()):
             self._learn()
-        args = (*self._before, *args)
-        form = (len(args), *kwargs)
-        rest = self._forms.get(form)
-        if rest is None:
-            arguments = self._signature.bind(*args, **kwargs)
-            arguments.apply_defaults()
-            if self._plain:
-                self._forms[form] = tuple(
-                    (name, None if name in kwargs else self._signature.parameters[name].default)
-                    for name in self._parameters[len(args) :]
-                )
-            return tuple(arguments.arguments.values())
-        return (*args, *[kwargs.get(name, default) for name, default in rest])
+        return self._form.values(args, kwargs)
 
     @property
     def files(self) -> list[Path]:
         """The files of the graphs in use, the one that serves calls first at the front."""
         return [entry.path for entry in self._entries]
 
-    def _bound(self, values: tuple[Any, ...]) -> inspect.BoundArguments:
-        return inspect.BoundArguments(self._signature, dict(zip(self._parameters, values, strict=True)))
-
-    def _call(self, function: Callable[..., Any], values: tuple[Any, ...]) -> Any:
-        arguments = self._bound(values)
-        return function(*arguments.args, **arguments.kwargs)
-
     def counts(self) -> CachedRecord:
         """What its calls came to, since the last reset."""
         return replace(self._counts, hits=self._counts.hits + sum(entry.calls for entry in self._entries))
 
     def reset_counts(self) -> None:
-        self._counts = CachedRecord(self._name, hits=-sum(entry.calls for entry in self._entries))
+        self._counts.refusals.clear()
+        hits = -sum(entry.calls for entry in self._entries)
+        self._counts = CachedRecord(self._name, hits, refusals=self._counts.refusals)
 
     def _forget(self, entries: Sequence[Entry]) -> None:
         self._counts.hits += sum(entry.calls for entry in entries)
@@ -204,7 +168,7 @@ class CachedFunction:
         self._counts.misses += 1
         if not self._body.is_still(self._roots.body()):
             self._learn()
-            if self._plain:
+            if self._form.is_plain:
                 # It may have other parameters now.
                 values = self._arranged(values, {})
         # Nothing is executed while locks are held: it might wait for another process.
@@ -213,7 +177,7 @@ class CachedFunction:
             try:
                 entry = self._entry_for(values)
             except Executed as executed:
-                self._give_up(executed)
+                self._uncached.give_up(executed)
                 return executed.result
             except CacheError as error:
                 reason = error
@@ -223,12 +187,12 @@ class CachedFunction:
         try:
             result = MISS if entry is None else entry.call(values)
         except Unsuited as overlap:
-            return self._as_it_is(overlap, values)
+            return self._uncached.as_it_is(overlap, values)
         except CannotCapture as error:
             assert entry is not None
             return self._after_discarding(entry, error, values)
         if result is MISS:
-            return self._without_cache(reason, values)
+            return self._uncached.refused(reason, values)
         # It counts as the miss that it was.
         self._counts.hits -= 1
         return result
@@ -252,7 +216,7 @@ class CachedFunction:
             return False
 
     def _pass_over(self, path: Path, error: CacheError) -> None:
-        warnings.warn(f"airgraph: a cached graph is not used and made anew: {error}", stacklevel=6)
+        warn_user(f"a cached graph is not used and made anew: {error}")
         self._replaceable.append(path)
 
     def _entry_for(self, values: tuple[Any, ...]) -> Entry:
@@ -299,7 +263,7 @@ class CachedFunction:
     def _warn_once(self, message: str) -> None:
         if message not in self._warned_of:
             self._warned_of.add(message)
-            warnings.warn(message, stacklevel=7)
+            warn_user(message)
 
     def _traced(self, store: Store, values: tuple[Any, ...], *, writes: bool) -> Entry:
         # Graphs of other objects of this class do not count.
@@ -315,8 +279,8 @@ class CachedFunction:
         start = time.perf_counter()
         manifest = trace(
             TraceRequest(
-                self._function,
-                self._bound(values),
+                self._form.function,
+                self._form.bound(values),
                 self._options,
                 # As Dynamo does by default: what has varied once is expected to vary.
                 dynamic=bool(served) if self._dynamic is None else self._dynamic,
@@ -335,7 +299,7 @@ class CachedFunction:
         except CacheError as error:
             if self._strict:
                 raise
-            self._warn_once(f"airgraph: {self._name} is not kept for the next start: {error}")
+            self._warn_once(f"{self._name} is not kept for the next start: {error}")
             # As it would be read, so that what is used is what the format holds.
             manifest, path = Manifest.from_text(manifest.to_text()), Path("(not written)")
         self._counts.traces += 1
@@ -362,55 +326,3 @@ class CachedFunction:
             )
         rank = self._rank or on_this_rank(None, None, None)
         return Store.of(self._root, self._name, self._fingerprint, rank, form_of_owner(self.__wrapped__))
-
-    def _without_cache(self, error: CacheError, values: tuple[Any, ...]) -> Any:
-        """The call's result as torch.compile gives it. An error of the function's own leaves all as it was."""
-        self._counts.refusals[str(error)] += 1
-        if self._strict:
-            raise CacheError(f"{self._name} is not cached: {error}") from error
-        overlap = _overlap(values)
-        if overlap is not None:
-            return self._as_it_is(overlap, values)
-        uncached = self._uncached or self._compile_uncached(self._function)
-        result = self._call(uncached, values)
-        self._uncached = uncached
-        self._give_up(error)
-        return result
-
-    def _as_it_is(self, reason: CacheError, values: tuple[Any, ...]) -> Any:
-        """The function itself: what is traced for one overlap of arguments is wrong for another, and nobody looks."""
-        self._counts.refusals[str(reason)] += 1
-        if self._strict:
-            raise CacheError(f"{self._name} cannot be cached for this call: {reason}") from reason
-        if not self._warned_of_arguments:
-            self._warned_of_arguments = True
-            hint = " Pass tensors that share no memory with what is written." if isinstance(reason, Overlapping) else ""
-            warnings.warn(
-                f"airgraph: a call of {self._name} is not cached and runs as it is: {reason}. Its results are the "
-                f"same.{hint}",
-                stacklevel=4,
-            )
-        ledger.count("eager_calls")
-        with without_gradients():
-            return self._call(self._function, values)
-
-    def _give_up(self, error: CacheError) -> None:
-        """Calls that no cached graph serves are compiled as without a cache."""
-        if self._uncached is None:
-            self._uncached = self._compile_uncached(self._function)
-        # Numbers in it may be those of the call.
-        reason = re.sub(r"\d+", "#", str(error))
-        if reason not in self._failures:
-            warnings.warn(
-                f"airgraph: a call of {self._name} is not cached but compiled at every start: {error}. Its results "
-                "are the same.",
-                stacklevel=5,
-            )
-        self._failures.append(reason)
-
-
-def _overlap(values: tuple[Any, ...]) -> Overlapping | None:
-    """Whether two tensors of a call share memory, which torch.compile looks at when it traces and never again."""
-    tensors = [each for each in tree_leaves(values) if isinstance(each, torch.Tensor) and each.layout is torch.strided]
-    found = engine().first_overlap(tensors, list(range(len(tensors))))
-    return None if found is None else Overlapping("two tensors among its arguments share memory")

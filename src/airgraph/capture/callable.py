@@ -230,7 +230,7 @@ class GraphedCallable:
         )
         if self._options.live_outputs == "error":
             raise ReplayError(message)
-        self._fallback.warn_once("held", f"airgraph: {message}")
+        self._fallback.warn_once("held", message)
 
     def _capture(self, key: GraphKey, args: list[Any], reason: str) -> CapturedGraph | None:
         """One more capture, or None where this call is to run eagerly."""

@@ -182,7 +182,7 @@ class Captures:
             self.drop(next(iter(self._by_use)))
             self._warn_once(
                 "limit",
-                f"airgraph: {self._program.name} keeps capture_limit={limit} captures and drops the one used least "
+                f"{self._program.name} keeps capture_limit={limit} captures and drops the one used least "
                 f"recently for each new one, which costs a capture whenever it comes again. What keeps changing: "
                 f"{what_changes}. Raise capture_limit, or pad to fewer shapes.",
             )

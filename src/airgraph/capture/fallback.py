@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,6 +18,7 @@ from airgraph.program.program import CaptureProgram
 from airgraph.runtime.engine.loading import engine
 from airgraph.torch_internals.dispatcher import without_autocast
 from airgraph.torch_internals.fake_tensors import FakeTensorMode
+from airgraph.user_warning import warn_user
 
 __all__ = ["Fallback", "Mode"]
 
@@ -75,7 +75,7 @@ class Fallback:
             if self._spoiled[key] < _MOST_SPOILED:
                 self.warn_once(
                     "spoiled",
-                    f"airgraph: {self._program.name} runs eagerly once: {obstacle}. The next call captures anew.",
+                    f"{self._program.name} runs eagerly once: {obstacle}. The next call captures anew.",
                 )
                 return
         self._eager_keys.add(key)
@@ -101,7 +101,7 @@ class Fallback:
     def warn_once(self, what: str, message: str) -> None:
         if what not in self._warned:
             self._warned.add(what)
-            warnings.warn(message, stacklevel=2)
+            warn_user(message)
 
     def check_admitted(self, args: list[Any]) -> None:
         """Raises NotAdmitted. Not needed at a replay, which compares its arguments' forms with the capture's."""
@@ -141,7 +141,7 @@ class Fallback:
         ledger.count("eager_calls")
         self.warn_once(
             "refused",
-            f"airgraph: {self._program.name} runs eagerly where it was traced for other arguments: {refusal}. Results "
+            f"{self._program.name} runs eagerly where it was traced for other arguments: {refusal}. Results "
             "are right, but not replayed. Pass tensors that share no memory with what is written.",
         )
         return list(self._uncaptured(*args))
@@ -180,10 +180,7 @@ class Fallback:
         ledger.add(record)
         if warn:
             for_key = f" for key {key}" if key not in ("", "()") else ""
-            warnings.warn(
-                f"airgraph: {self._program.name} runs eagerly{for_key}: {reason}. Results are right, but not replayed.",
-                stacklevel=2,
-            )
+            warn_user(f"{self._program.name} runs eagerly{for_key}: {reason}. Results are right, but not replayed.")
         return record
 
 

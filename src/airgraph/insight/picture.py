@@ -9,14 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airgraph.errors import AirgraphError
+from airgraph.errors import PlotsMissing
 from airgraph.memory.occupancy import Slot
 
-__all__ = ["GraphMemory", "PlotsMissing", "save_page"]
-
-
-class PlotsMissing(AirgraphError, ImportError):
-    """The plotting library is not installed."""
+__all__ = ["GraphMemory", "save_page"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +65,7 @@ def _sharing(pools: Sequence[dict[str, Any]]) -> Any:
     ):
         pattern = {"marker_pattern_shape": "/"} if field == "saved_nbytes" else {}
         figure.add_bar(x=[pool[field] for pool in pools], y=names, orientation="h", name=title, **pattern)
-    figure.update_layout(barmode="stack", xaxis_title="bytes", height=140 + 40 * len(names))
+    figure.update_layout(barmode="stack", xaxis_title="bytes", height=200 + 40 * len(names))
     return figure
 
 

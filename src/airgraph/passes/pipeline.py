@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import logging
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +26,7 @@ from airgraph.passes.remove_cat import remove_cats
 from airgraph.passes.shape_arithmetic import fold_shape_arithmetic
 from airgraph.program.streams import stream_of
 from airgraph.torch_internals.graphs import set_graph
+from airgraph.user_warning import warn_user
 
 __all__ = ["PASSES", "Pass", "run_passes"]
 
@@ -97,7 +97,7 @@ def run_passes(
             if each.custom:
                 gm.recompile()
                 raise
-            warnings.warn(f"airgraph: {error} It is left out; please report it.", stacklevel=2)
+            warn_user(f"{error} It is left out; please report it.")
             continue
         elapsed_ms = (time.perf_counter() - start) * 1e3
         log.debug("%s: %d changes, %.1f ms", each.name, changes[each.name], elapsed_ms)

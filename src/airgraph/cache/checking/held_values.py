@@ -27,6 +27,7 @@ from typing import Any
 
 import torch
 
+from airgraph.cache.checking.names_read import UsedCode, reads_of
 from airgraph.errors import Unwritable
 from airgraph.program.code_identity import (
     digest_of_code,
@@ -299,8 +300,7 @@ def _globals_of(function: Any) -> Iterator[Any]:
         if not isinstance(each, types.FunctionType) or id(each) in met or goes_by_version(each.__module__):
             continue
         met.add(id(each))
-        for name in sorted(set(each.__code__.co_names) & each.__globals__.keys()):
-            held = each.__globals__[name]
+        for _, _, held in reads_of(UsedCode(each.__code__, each.__globals__, inlined=False)):
             waiting.append(held)
             if not isinstance(held, types.ModuleType):
                 yield held
