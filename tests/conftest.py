@@ -3,6 +3,7 @@
 import gc
 import importlib.util
 import os
+import traceback
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -23,6 +24,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
 
 
+# Pools whose graphs outlived a test.
+_reported: set[int] = set()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", action="append", help="run the conformance tests on this device only; may be repeated")
     parser.addoption("--full-sweep", action="store_true", help="take all cases and samples, not a few of each")
@@ -38,9 +43,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Without what torch logs of each trace: hundreds of lines, for tools, printed with each failure."""
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure holds no graph, which later tests would count; nor is printed with it what torch logs of each trace,
+    hundreds of lines for tools."""
     report = yield
+    if call.excinfo is not None:
+        traceback.clear_frames(call.excinfo.tb)
+        for frame, _ in traceback.walk_tb(call.excinfo.tb):
+            # What was read for the message is kept by the frame until it is read again.
+            frame.f_locals
     report.sections = [
         (name, "\n".join(line for line in text.splitlines() if "torch.__trace:" not in line))
         for name, text in report.sections
@@ -56,7 +67,8 @@ def fresh_state() -> Iterator[None]:
     airgraph.reset()
     gc.collect()
     # Of the test that keeps a graph alive, not of a later one that counts them.
-    alive = [pool for pool in ledger.pools_alive() if pool.graphs]
+    alive = [pool for pool in ledger.pools_alive() if pool.graphs and pool.id not in _reported]
+    _reported.update(pool.id for pool in alive)
     # What lives on is passed over by later collections, which took half of the time of all tests.
     gc.freeze()
     assert not alive, f"graphs outlive the test, in {alive}: what holds them?"
