@@ -21,7 +21,7 @@ def test_touching_device_memory_on_the_host_ends_the_process(tmp_path: Path) -> 
     assert result.returncode == -signal.SIGSEGV
 
 
-def test_24_processes_in_a_row_end(tmp_path: Path) -> None:
+def test_processes_in_a_row_end(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     # Work is still queued on several streams, and a capture is open, when the program ends.
     source = START + (
         "for _ in range(3):\n"
@@ -33,7 +33,7 @@ def test_24_processes_in_a_row_end(tmp_path: Path) -> None:
         "graph.capture_begin()\n"
         "z = x + 1\n"
     )
-    for _ in range(24):
+    for _ in range(request.config.getoption("--processes")):
         result = run_program(tmp_path, source)
         assert result.returncode == 0, result.stderr
 
