@@ -200,7 +200,7 @@ class _Replacing:
 
     def _written(self, value: Any) -> Any:
         """Arguments of an operator, with symbols as nodes that compute them."""
-        return mapped(lambda each: self._sizes.write(each) if isinstance(each, torch.SymInt) else each, value)
+        return mapped(torch.SymInt, self._sizes.write, value)
 
     def _made(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
         view = self._graph.call_function(op, args, kwargs)

@@ -194,7 +194,7 @@ class _Writer:
         return call
 
     def _written(self, value: Any) -> Any:
-        return mapped(lambda each: self._sizes.write(each) if isinstance(each, (int, torch.SymInt)) else each, value)
+        return mapped((int, torch.SymInt), self._sizes.write, value)
 
 
 def _writes_where_told(part: Node) -> bool:

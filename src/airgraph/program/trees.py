@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 __all__ = ["leaves", "leaves_of", "mapped"]
@@ -10,24 +10,33 @@ __all__ = ["leaves", "leaves_of", "mapped"]
 _Kind = TypeVar("_Kind")
 
 
-def leaves(value: Any) -> Iterator[Any]:
+def leaves(value: Any) -> list[Any]:
     """What lies in lists and tuples, however deep, in order."""
-    if isinstance(value, (list, tuple)):
+    if not isinstance(value, (list, tuple)):
+        return [value]
+    return [leaf for item in value for leaf in leaves(item)]
+
+
+def leaves_of(kind: type[_Kind], value: Any) -> list[_Kind]:
+    """Those of a kind, which is neither list nor tuple."""
+    found: list[_Kind] = []
+    _collect(kind, value, found)
+    return found
+
+
+def _collect(kind: type[_Kind], value: Any, found: list[_Kind]) -> None:
+    if isinstance(value, kind):
+        found.append(value)
+    elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from leaves(item)
-    else:
-        yield value
+            _collect(kind, item, found)
 
 
-def leaves_of(kind: type[_Kind], value: Any) -> Iterator[_Kind]:
-    """Those of a kind."""
-    return (leaf for leaf in leaves(value) if isinstance(leaf, kind))
-
-
-def mapped(function: Callable[[Any], Any], value: Any) -> Any:
-    """Lists and tuples like these, with what a function makes of each leaf."""
-    if isinstance(value, list):
-        return [mapped(function, item) for item in value]
-    if isinstance(value, tuple):
-        return tuple(mapped(function, item) for item in value)
-    return function(value)
+def mapped(kind: type[_Kind] | tuple[type, ...], function: Callable[[Any], Any], value: Any) -> Any:
+    """Lists and tuples like these, with what a function makes of each leaf of a kind."""
+    if isinstance(value, kind):
+        return function(value)
+    if isinstance(value, (list, tuple)):
+        items = [mapped(kind, function, item) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    return value

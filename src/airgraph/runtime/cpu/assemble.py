@@ -145,7 +145,7 @@ def _append(tape: Any, call: Call, data: list[torch.Tensor], needed: list[bool])
     """needed: for each slot of the call's results, whether anything reads it."""
 
     def resolve(value: Any) -> Any:
-        return mapped(lambda each: _view(data, each) if isinstance(each, TensorRef) else each, value)
+        return mapped(TensorRef, lambda each: _view(data, each), value)
 
     op, outs = call.op, call.outs
     schema = op._schema

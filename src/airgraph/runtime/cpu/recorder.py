@@ -142,8 +142,8 @@ class Recorder:
         self._calls.append(
             Call(
                 op,
-                _tensors_mapped(args, self.ref),
-                {name: _tensors_mapped(value, self.ref) for name, value in kwargs.items()},
+                mapped(torch.Tensor, self.ref, args),
+                {name: mapped(torch.Tensor, self.ref, value) for name, value in kwargs.items()},
                 tuple(outs),
                 tuple(fresh),
                 lazy,
@@ -163,8 +163,8 @@ class Recorder:
             stand_in = stand_ins.get(id(tensor))
             return self._fake(tensor) if stand_in is None else stand_in
 
-        fake_args = _tensors_mapped(args, fake)
-        fake_kwargs = {name: _tensors_mapped(value, fake) for name, value in kwargs.items()}
+        fake_args = mapped(torch.Tensor, fake, args)
+        fake_kwargs = {name: mapped(torch.Tensor, fake, value) for name, value in kwargs.items()}
         try:
             with self._fake_mode:
                 result = op(*fake_args, **fake_kwargs)
@@ -300,7 +300,7 @@ def _written(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, A
     """The tensors that the call writes, by its schema."""
     if not op._schema.is_mutable:
         return []
-    return list(leaves_of(torch.Tensor, written_arguments(op, args, kwargs)))
+    return leaves_of(torch.Tensor, written_arguments(op, args, kwargs))
 
 
 def _aliased_argument(op: torch._ops.OpOverload, alias: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -308,7 +308,3 @@ def _aliased_argument(op: torch._ops.OpOverload, alias: Any, args: Sequence[Any]
         if argument.alias_info is not None and argument.alias_info.before_set == alias.before_set:
             return args[position] if position < len(args) else kwargs[argument.name]
     raise UnsupportedGraph("its schema aliases no argument", operator=op.name())
-
-
-def _tensors_mapped(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
-    return mapped(lambda each: function(each) if isinstance(each, torch.Tensor) else each, value)

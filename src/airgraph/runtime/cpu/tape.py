@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,7 +83,7 @@ class Call:
         """The buffers that its arguments lie in."""
         return {ref.buffer for ref in self.refs()}
 
-    def refs(self) -> Iterator[TensorRef]:
+    def refs(self) -> list[TensorRef]:
         """The tensors among its arguments."""
         return leaves_of(TensorRef, (self.args, *self.kwargs.values()))
 
