@@ -67,6 +67,9 @@ def test_graphs_are_called_as_their_functions(tmp_path: Path) -> None:
     torch.compile(halved, backend="airgraph")(torch.ones(3))
     cached(model.step, tmp_path)(torch.ones(3))
     cached(halved, tmp_path)(torch.ones(3))
+    own = torch.nn.Linear(3, 3)
+    for each in (own, own.forward, torch.nn.functional.relu, torch.exp):
+        torch.compile(each, backend="airgraph")(torch.ones(3))
     broken = Broken.forward.__code__.co_firstlineno + 2
     assert [row["name"] for row in airgraph.explain().to_dict()["graphs"]] == [
         "Broken.forward #1",
@@ -75,6 +78,10 @@ def test_graphs_are_called_as_their_functions(tmp_path: Path) -> None:
         "halved #1",
         "Named.step #2",
         "halved #2",
+        "Linear.forward #1",
+        "Linear.forward #2",
+        "relu #1",
+        "exp #1",
     ]
 
 

@@ -68,6 +68,7 @@ def current_translator() -> Any:
 
 def traced_function() -> str | None:
     """The function that is traced, as its author would call it, such as `Model.forward`; None outside of a trace."""
+    from torch._dynamo.external_utils import wrap_inline
     from torch._dynamo.symbolic_convert import InstructionTranslator
 
     try:
@@ -75,6 +76,9 @@ def traced_function() -> str | None:
         code, values = root.f_code, root.f_locals
     except AttributeError:
         return None
+    if code in wrap_inline.__code__.co_consts and "fn" in values:
+        # Around what torch itself defines.
+        return _called(values["fn"])
     name = code.co_name
     # What comes after a graph break is a function of Dynamo's.
     if found := _AFTER_A_BREAK.fullmatch(name):
@@ -87,6 +91,14 @@ def traced_function() -> str | None:
         name = next((key for key, member in members if getattr(member, "__code__", None) is code), name)
         return f"{class_.__name__}.{name}"
     return str(name)
+
+
+def _called(function: Any) -> str:
+    if isinstance(function, torch.nn.Module):
+        return f"{type(function).__name__}.forward"
+    name = getattr(function, "__name__", type(function).__name__)
+    owner = getattr(function, "__self__", None)
+    return f"{type(owner).__name__}.{name}" if isinstance(owner, torch.nn.Module) else name
 
 
 def code_that_asks_for_addresses() -> Mapping[CodeType, str]:

@@ -164,6 +164,10 @@ INTERNALS = (
         "torch._dynamo.symbolic_convert", "InstructionTranslator", "InliningInstructionTranslator", "TensorifyState",
         used_for="the compile cache: results, code that was inlined, floats", until="Dynamo reports what it traced",
     ),
+    _of(
+        "torch._dynamo.external_utils", "wrap_inline",
+        used_for="the names of graphs of modules and functions of torch's own", until="Dynamo names what it traces",
+    ),
     _of("torch._dynamo.variables", "ConstantVariable", "functions", used_for="the compile cache", until="as above"),
     _of(
         "torch._dynamo.variables.base", "AttributeMutationExisting", "AttributeMutationNew", "ValueMutationNew",
