@@ -13,8 +13,8 @@ _ROOT = Path(__file__).parents[1]
 
 def test_public_names() -> None:
     assert sorted(airgraph.__all__) == [
-        "Options", "Report", "__version__", "cpu", "errors", "explain", "get_backend", "graph_pool_handle",
-        "inference", "register_replacement", "reset", "warmup",
+        "Event", "Options", "Report", "WarmUp", "__version__", "cpu", "errors", "explain", "get_backend",
+        "graph_pool_handle", "inference", "ops", "register_replacement", "reset", "scope", "warmup",
     ]  # fmt: skip
     assert all(hasattr(airgraph, name) for name in airgraph.__all__)
     assert sorted(airgraph.cpu.__all__) == [

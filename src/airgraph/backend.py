@@ -11,7 +11,7 @@ from torch.fx import GraphModule
 from airgraph.capture.callable import GraphedCallable
 from airgraph.capture.ledger import GraphRecord, ledger
 from airgraph.capture.preparation import prepare
-from airgraph.errors import AirgraphError, NotAdmitted, OptionError, PassError, UnsupportedGraph
+from airgraph.errors import AirgraphError, NotAdmitted, OptionError, PassError, StreamError, UnsupportedGraph
 from airgraph.options import Options
 from airgraph.program import lowering
 from airgraph.runtime.registry import runtime_for
@@ -81,7 +81,7 @@ def _compile(gm: GraphModule, example_inputs: Sequence[Any], options: Options) -
         lowered = lowering.lower(
             gm, example_inputs, compile_inference=compile_inference, compile_training=compile_training
         )
-    except (OptionError, PassError) as error:
+    except (OptionError, PassError, StreamError) as error:
         return _raising(error)
     # AOTAutograd's wrappers cost some microseconds a call.
     return direct[0].call if direct else _or_as_traced(lowered, gm)

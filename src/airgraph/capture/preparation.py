@@ -15,6 +15,7 @@ from airgraph.passes.pipeline import run_passes
 from airgraph.program import lowering
 from airgraph.program.dump import dump_for
 from airgraph.program.program import CaptureProgram
+from airgraph.program.streams import check_events
 
 __all__ = ["prepare"]
 
@@ -32,8 +33,9 @@ def prepare(
 
     sources: of the inputs of Dynamo's graph, see `lowering.input_sources`. positions: see `lowering.input_plans`.
     name: of the program, see `Ledger.next_name`.
-    Raises PassError.
+    Raises PassError, and StreamError for events without an order.
     """
+    check_events(lowered.graph)
     plans = lowering.input_plans(lowered, sources, positions)
     dump = dump_for(name, options.dump_dir)
     if dump is not None:

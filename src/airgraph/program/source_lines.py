@@ -17,10 +17,10 @@ _TORCH_FOLDER = os.path.dirname(os.path.abspath(torch.__file__))
 
 
 def of_node(node: Node) -> str:
-    """The innermost line of the node's stack trace that is not torch's, such as a default device's, as "file:line", or
-    ""."""
+    """The innermost line of the node's stack trace that is neither torch's, such as a default device's, nor ours, as
+    "file:line", or ""."""
     matches = _FILE_LINE.findall(node.meta.get("stack_trace") or "")
-    own = [each for each in matches if not each[0].startswith(_TORCH_FOLDER)] or matches
+    own = [each for each in matches if not each[0].startswith((_OUR_FOLDER, _TORCH_FOLDER))] or matches
     return f"{own[-1][0]}:{own[-1][1]}" if own else ""
 
 

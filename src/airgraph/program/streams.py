@@ -1,16 +1,36 @@
-"""Which stream a node of a graph is on."""
+"""Which stream a node of a graph is on, and whether its events make sense."""
 
 from __future__ import annotations
 
-from torch.fx import Node
+from torch.fx import Graph, Node
 
+from airgraph.errors import StreamError
+from airgraph.program import source_lines
 from airgraph.program.nodes import notes
+from airgraph.program.stream_marks import DEFAULT, SCOPE, event_of
 
-__all__ = ["stream_of"]
+__all__ = ["check_events", "stream_of"]
 
 
 def stream_of(node: Node) -> str | None:
-    """The stream a node was put on, as its notes say or torch's annotation; None: the default one."""
+    """The stream a node was put on, as its notes, its scope or torch's annotation say; None: the default one."""
     custom = node.meta.get("custom") or {}
-    stream = notes(node).get("stream", custom.get("stream"))
-    return None if stream is None else str(stream)
+    stream = notes(node).get("stream", custom.get(SCOPE, custom.get("stream")))
+    return None if stream is None or stream == DEFAULT else str(stream)
+
+
+def check_events(graph: Graph) -> None:
+    """Raises StreamError for the first wait for an event that was not recorded before it."""
+    recorded: set[str] = set()
+    for node in graph.nodes:
+        found = event_of(node)
+        if found is None:
+            continue
+        tag, waits = found
+        if not waits:
+            recorded.add(tag)
+        elif tag not in recorded:
+            raise StreamError(
+                f"event {tag!r} is waited for at {source_lines.of_node(node)} and not recorded before it in this "
+                "graph, so that the wait would never order anything. Record it first, in the same graph."
+            )

@@ -10,6 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from airgraph.errors import CaptureError, UnsupportedGraph
 from airgraph.program import source_lines
+from airgraph.program.stream_marks import is_mark
 from airgraph.runtime.cpu import captures
 from airgraph.runtime.cpu.recorder import Recorder
 from airgraph.runtime.cpu.streams import current_stream
@@ -77,6 +78,8 @@ class _RecordCalls(TorchDispatchMode):
         kwargs = kwargs or {}
         if not isinstance(func, torch._ops.OpOverload):
             raise self._session.refuse(f"{func} at {source_lines.of_caller()}: higher-order operators are not captured")
+        if is_mark(func):
+            return None
         if has_kernel_for(func.name(), "CompositeImplicitAutograd"):
             with self:
                 result = func.decompose(*args, **kwargs)

@@ -13,6 +13,7 @@ from airgraph.program import source_lines
 from airgraph.program.nodes import without_views
 from airgraph.program.operators import copied_nbytes
 from airgraph.program.program import CaptureProgram
+from airgraph.program.stream_marks import is_mark
 from airgraph.runtime.engine.loading import engine
 from airgraph.runtime.recording.inputs import BufferForm, CaptureInput
 from airgraph.runtime.recording.outputs import Constant, InputView
@@ -81,6 +82,9 @@ class Walk:
 
     def _call(self, node: Node) -> Any:
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self._values.__getitem__)
+        if is_mark(node.target):
+            # Work is recorded in the order of the program, which is one that all marks allow.
+            return None
         if not isinstance(node.target, torch._ops.OpOverload):
             return node.target(*args, **kwargs)  # type: ignore[operator]
         where = source_lines.of_node(node)

@@ -1,0 +1,103 @@
+"""Streams and events as a program's author writes them, which a trace keeps as marks in the graph.
+
+A scope is an annotation of the nodes traced within it; what an event does, and `record_stream`, are operators without a
+result, which no rewrite may move or drop. Outside of a trace they do nothing: eager work runs in the program's order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from torch.fx import Node
+from torch.fx.traceback import annotate
+
+from airgraph.errors import StreamError
+
+__all__ = ["DEFAULT", "SCOPE", "Event", "event_of", "is_mark", "record_stream", "stream"]
+
+# Of the stream that everything outside of a scope runs on.
+DEFAULT = "default"
+# In `node.meta["custom"]`: AOTAutograd reads the key "stream" itself, as a number.
+SCOPE, PRIORITY = "airgraph_stream", "airgraph_priority"
+
+_library = torch.library.Library("airgraph", "DEF")
+_library.define("record_event(str tag) -> ()")
+_library.define("wait_event(str tag) -> ()")
+_library.define("record_stream(Tensor tensor, str tag) -> ()")
+for _name in ("record_event", "wait_event", "record_stream"):
+    _library.impl(_name, lambda *_: None, "CompositeExplicitAutograd")
+_RECORD = torch.ops.airgraph.record_event.default
+_WAIT = torch.ops.airgraph.wait_event.default
+_RECORD_STREAM = torch.ops.airgraph.record_stream.default
+for _operator in (_RECORD, _WAIT, _RECORD_STREAM):
+    torch.fx.node.has_side_effect(_operator)
+
+
+@contextlib.contextmanager
+def stream(tag: str, priority: int = 0) -> Iterator[None]:
+    """A block whose operators run on the stream of this tag, within the model that they belong to.
+
+    Equal tags are one stream, "default" is the one of all that is in no block; the innermost block counts. A stream
+    starts when its graph starts and has ended when the graph ends; beyond that only events order streams. priority:
+    lower is more urgent, on devices that have priorities. Raises StreamError for a tag that is no text or empty.
+    """
+    _check_tag(tag)
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise StreamError(f"priority: expected an integer, got {priority!r}")
+    if torch.compiler.is_compiling():
+        with annotate({SCOPE: tag, PRIORITY: priority}):
+            yield
+    else:
+        yield
+
+
+class Event:
+    """A point in the order of a model's streams, by its tag. Make it once, such as in `__init__`.
+
+    `record` marks what its stream has done by then, and work that a stream is given after `wait` begins after that. A
+    wait sees the latest record before it in program order. Raises StreamError for a tag that is no text or empty, and
+    when a compiled model is called that waits for what it never recorded.
+    """
+
+    def __init__(self, tag: str) -> None:
+        _check_tag(tag)
+        self.tag = tag
+
+    def record(self) -> None:
+        _RECORD(self.tag)
+
+    def wait(self) -> None:
+        _WAIT(self.tag)
+
+    def __repr__(self) -> str:
+        return f"airgraph.Event({self.tag!r})"
+
+
+def record_stream(tensor: torch.Tensor, tag: str) -> None:
+    """Keep the memory of a tensor until the stream of this tag has done what it was given so far.
+
+    Raises StreamError for anything but a tensor, and for a tag that is no text or empty.
+    """
+    if not isinstance(tensor, torch.Tensor):
+        raise StreamError(f"record_stream: expected a tensor, got {type(tensor).__name__}")
+    _check_tag(tag)
+    _RECORD_STREAM(tensor, tag)
+
+
+def is_mark(target: object) -> bool:
+    """Whether an operator only marks the order of work, and computes nothing."""
+    return target in (_RECORD, _WAIT, _RECORD_STREAM)
+
+
+def event_of(node: Node) -> tuple[str, bool] | None:
+    """The tag of the event that a node records or waits for, and whether it waits; None for any other node."""
+    if node.target not in (_RECORD, _WAIT):
+        return None
+    return str(node.args[0]), node.target is _WAIT
+
+
+def _check_tag(tag: str) -> None:
+    if not isinstance(tag, str) or not tag:
+        raise StreamError(f"tag: expected a text that is not empty, got {tag!r}")

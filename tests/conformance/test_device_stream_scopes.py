@@ -1,0 +1,157 @@
+"""Streams and events within a model: results are eager's, however they nest and whatever is written."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from doors import both_doors, through
+from reports import report
+from torch import Tensor, nn
+
+import airgraph
+from airgraph import ops, scope
+from airgraph.errors import StreamError
+
+
+class FourTensors(nn.Module):
+    """As the documentation of Ascend's TorchAir shows it: two side streams, two events, a constant that is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = airgraph.Event("66"), airgraph.Event("77")
+        self.register_buffer("constant", torch.ones(4, 4))
+
+    def forward(self, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        added = a + b
+        self.first.record()
+        with scope.stream("1"):
+            self.first.wait()
+            multiplied = added @ c
+            ops.record_stream(added, "1")
+            self.second.record()
+        main = added @ d
+        with scope.stream("2", priority=-1):
+            self.second.wait()
+            together = multiplied + a
+        self.constant.add_(1)
+        return multiplied, main, together
+
+
+class Nested(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.done = airgraph.Event("done")
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        with scope.stream("outer"):
+            for number, layer in enumerate(self.layers):
+                with scope.stream("inner" if number % 2 else "default"):
+                    x = layer(x).relu()
+            self.done.record()
+        self.done.wait()
+        return x + 1
+
+
+class Cache(nn.Module):
+    """Writes its argument on a side stream, and reads it on the main one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = airgraph.Event("written")
+
+    def forward(self, cache: Tensor, x: Tensor) -> Tensor:
+        before = cache.sum()
+        with scope.stream("writes"):
+            cache[1:2].copy_(x)
+            cache.mul_(2)
+            self.written.record()
+        self.written.wait()
+        return cache * before
+
+
+def _arguments(model: nn.Module, device: str, rows: int = 4) -> list[Tensor]:
+    if isinstance(model, FourTensors):
+        return [torch.randn(4, 4, device=device) for _ in range(4)]
+    if isinstance(model, Nested):
+        return [torch.randn(rows, 4, device=device)]
+    return [torch.randn(rows, 4, device=device), torch.randn(1, 4, device=device)]
+
+
+@torch.no_grad()
+@both_doors
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("make", [FourTensors, Nested, Cache])
+def test_results_are_eagers(
+    make: Callable[[], nn.Module], dynamic: bool, door: str, device: str, tmp_path: Path
+) -> None:
+    model, twin = make().to(device).eval(), make().to(device).eval()
+    twin.load_state_dict(model.state_dict())
+    call = through(door, model.forward, tmp_path, dynamic=dynamic, strict=True)
+    for rows in (4, 4, 6, 4):
+        given = _arguments(model, device, rows)
+        expected_given = [each.clone() for each in given]
+        torch.testing.assert_close(call(*given), twin(*expected_given))
+        torch.testing.assert_close(given, expected_given)
+        torch.testing.assert_close(dict(model.named_buffers()), dict(twin.named_buffers()))
+    assert {row["state"] for row in report()["graphs"]} == {"captured"}
+
+
+@torch.no_grad()
+def test_they_trace_without_a_break(device: str) -> None:
+    model = Nested().to(device).eval()
+    x = torch.randn(2, 4, device=device)
+    torch.testing.assert_close(torch.compile(model, backend="airgraph", fullgraph=True)(x), model(x))
+
+
+@torch.no_grad()
+def test_a_cached_graph_keeps_them(device: str, tmp_path: Path) -> None:
+    for _ in range(2):
+        model = FourTensors().to(device)
+        call = through("cached", model.forward, tmp_path, strict=True)
+        given = _arguments(model, device)
+        torch.testing.assert_close(call(*given), FourTensors().to(device)(*given))
+    (file,) = call.files
+    text = airgraph.inference.readable_cache(file, print_output=False)
+    lines = text.splitlines()
+    marks = [re.search(r"airgraph\.(\w+)\.default\(.*?'(\w+)'\)", line) for line in lines]
+    assert [" ".join(each.groups()) for each in marks if each is not None] == [
+        "record_event 66", "wait_event 66", "record_stream 1", "record_event 77", "wait_event 77",
+    ]  # fmt: skip
+    on_streams = [re.findall(r"aten\..*, stream (\d)", line) for line in lines]
+    assert sum(on_streams, []) == ["1", "2"]
+
+
+class NeverRecorded(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.event = airgraph.Event("never")
+
+    def forward(self, x: Tensor) -> Tensor:
+        with scope.stream("1"):
+            self.event.wait()
+            return x + 1
+
+
+@torch.no_grad()
+@both_doors
+def test_a_wait_for_what_is_never_recorded_is_refused(door: str, device: str, tmp_path: Path) -> None:
+    call = through(door, NeverRecorded().forward, tmp_path, strict=door == "cached")
+    line = NeverRecorded.forward.__code__.co_firstlineno + 2
+    with pytest.raises(StreamError, match=rf"'never' is waited for at .*{Path(__file__).name}:{line}"):
+        call(torch.ones(3, device=device))
+    # Others are served as ever.
+    other = through(door, Nested().to(device).forward, tmp_path)
+    assert other(torch.ones(2, 4, device=device)).shape == (2, 4)
+
+
+@torch.no_grad()
+def test_two_models_may_use_one_tag(device: str) -> None:
+    models = [FourTensors().to(device), FourTensors().to(device)]
+    calls = [torch.compile(model, backend="airgraph", fullgraph=True) for model in models]
+    for _ in range(3):
+        for call in calls:
+            given = _arguments(models[0], device)
+            torch.testing.assert_close(call(*given)[:2], FourTensors().to(device)(*given)[:2])
