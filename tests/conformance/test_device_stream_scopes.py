@@ -121,7 +121,7 @@ def test_a_cached_graph_keeps_them(device: str, tmp_path: Path) -> None:
         "record_event 66", "wait_event 66", "record_stream 1", "record_event 77", "wait_event 77",
     ]  # fmt: skip
     on_streams = [re.findall(r"aten\..*, stream (\d)", line) for line in lines]
-    assert sum(on_streams, []) == ["1", "2"]
+    assert [stream for found in on_streams for stream in found] == ["1", "2"]
 
 
 class NeverRecorded(nn.Module):
