@@ -5,12 +5,15 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from types import FrameType
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import airgraph.memory.pool as pool_file
 from airgraph.errors import ReplayError, UnsupportedGraph
 from airgraph.memory.budget import check_budget
 from airgraph.memory.footprint import Footprint, overlaid
@@ -166,3 +169,46 @@ def test_a_wait_that_would_never_end_raises() -> None:
 def _resident_nbytes() -> int:
     with open("/proc/self/status", encoding="ascii") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS"))
+
+
+class Stopped(Exception):
+    """As a signal's handler raises it, at any line."""
+
+
+def _raise_at(line: int) -> Callable[[FrameType, str, object], object]:
+    """A trace function that raises at the n-th line that is executed in the pool's file."""
+    passed = 0
+
+    def trace(frame: FrameType, event: str, arg: object) -> object:
+        nonlocal passed
+        if frame.f_code.co_filename != pool_file.__file__ and not frame.f_code.co_filename.endswith("weakref.py"):
+            return None
+        if event == "line":
+            passed += 1
+            if passed == line:
+                raise Stopped
+        return trace
+
+    return trace
+
+
+@pytest.mark.parametrize("line", range(1, 25))
+def test_an_exception_at_any_line_leaves_no_graph_in_the_books(line: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What is raised while an object dies is lost.
+    monkeypatch.setattr(sys, "unraisablehook", lambda lost: None)
+    pool = ArenaPool()
+    kept = [pool.take(Footprint(64, (8,), 8))]
+    try:
+        sys.settrace(_raise_at(line))
+        lease = pool.take(Footprint(128, (8,), 8))
+        del lease
+    except Stopped:
+        pass
+    finally:
+        sys.settrace(None)
+    assert pool.graphs == 1
+    kept.clear()
+    assert pool.graphs == 0 and pool.nbytes == 0
+    pool.strike_off()
+    again = pool.take(Footprint(32, (), 0))
+    assert pool.graphs == 1 and pool.nbytes == again.footprint.nbytes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections import deque
 from typing import Any, Protocol
 
 import torch
@@ -45,8 +44,8 @@ class MemoryPool:
 
     id: unique in the process. A closed pool takes no new graph; its memory goes with the last of its graphs.
     neighbours: what the runtime's graphs know of one another. replay_lock: a runtime whose graphs take it themselves
-    gives its own. Whatever changes what the pool holds happens under that lock; leases may end at any moment, in any
-    thread, and are struck off when it is held next.
+    gives its own. Whatever changes what the pool holds happens under that lock. A lease ends when it dies, at any
+    moment and in any thread; it is struck off then, or when the lock is held next.
     """
 
     def __init__(self, device: torch.device, replay_lock: PoolLock | None = None) -> None:
@@ -56,8 +55,7 @@ class MemoryPool:
         self.replay_lock: PoolLock = ReplayLock() if replay_lock is None else replay_lock
         self.inputs = InputBuffers(device)
         self.neighbours: Any = None
-        self._leased: dict[int, Footprint] = {}
-        self._ended: deque[int] = deque()
+        self._leased: dict[int, tuple[weakref.ref[Lease], Footprint]] = {}
 
     @property
     def device_type(self) -> str:
@@ -95,11 +93,12 @@ class MemoryPool:
 
     def strike_off(self) -> None:
         """Let go of what ended leases held. Ask under the pool's replay lock."""
-        while self._ended:
+        dead = [lease_id for lease_id, (lease, _) in list(self._leased.items()) if lease() is None]
+        if dead:
             # Off the list last: an exception that falls between leaves nothing behind.
-            self._leased.pop(self._ended[0], None)
             self._let_go()
-            self._ended.popleft()
+            for lease_id in dead:
+                self._leased.pop(lease_id, None)
 
     def give_back(self) -> None:
         """Return what no graph uses any more to the device."""
@@ -108,25 +107,26 @@ class MemoryPool:
         self.closed = True
 
     def _keep(self, lease: Lease) -> Lease:
-        self._leased[lease.id] = lease.footprint
-        weakref.finalize(lease, self._end, lease.id).atexit = False
+        own = weakref.ref(self)
+
+        def end(_: object) -> None:
+            """Called in any thread, perhaps while a graph of the pool runs; what is raised here is lost."""
+            pool = own()
+            if pool is not None:
+                with pool.replay_lock.if_free() as mine:
+                    if mine:
+                        pool.strike_off()
+
+        self._leased[lease.id] = weakref.ref(lease, end), lease.footprint
         return lease
 
-    def _end(self, lease_id: int) -> None:
-        """Called by the garbage collector: in any thread, perhaps while a graph of the pool runs."""
-        self._ended.append(lease_id)
-        with self.replay_lock.if_free() as mine:
-            if mine:
-                self.strike_off()
-
     def _let_go(self) -> None:
-        """After a lease was struck off."""
-        if not self._leased:
+        """After leases ended."""
+        if not self._live():
             self.inputs.clear()
 
     def _live(self) -> list[Footprint]:
-        ended = set(self._ended.copy())
-        return [footprint for lease_id, footprint in list(self._leased.items()) if lease_id not in ended]
+        return [footprint for lease, footprint in list(self._leased.values()) if lease() is not None]
 
     def __repr__(self) -> str:
         name = type(self).__name__
@@ -149,7 +149,7 @@ class ArenaPool(MemoryPool):
 
     def _let_go(self) -> None:
         super()._let_go()
-        if not self._leased:
+        if not self._live():
             self._region = None
         elif self._region is not None:
             self._region.trim(self.footprint.arena_nbytes)

@@ -51,6 +51,6 @@ class DevicePool(MemoryPool):
 
     def _let_go(self) -> None:
         super()._let_go()
-        if not self._leased:
+        if not self._live():
             # The allocator lets no graph into a pool that its last graph has left.
             self._handle = None
