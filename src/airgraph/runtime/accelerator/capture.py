@@ -30,7 +30,7 @@ class CaptureDevice(Protocol):
     """What a capture asks of its device."""
 
     def new_graph(self) -> Any:
-        """An empty graph: capture_begin, capture_end, replay, reset."""
+        """An empty graph: capture_begin, capture_end, pool, replay, reset."""
         ...
 
     def open_pool(self, device: torch.device | None = None) -> Any:
@@ -192,7 +192,8 @@ def _block_class() -> Any:
             super().__init__()
             self._capture, self._graph, self._pool = capture, graph, pool
             self._collects = gc.isenabled()
-            self._begun = self._ended = self._end_failed = False
+            self._begun = self._forgotten = False
+            self._ended_well: bool | None = None
 
         def _enter(self) -> None:
             gc.disable()
@@ -207,23 +208,32 @@ def _block_class() -> Any:
             try:
                 self._graph.capture_end()
             except RuntimeError as error:
-                self._ended = self._end_failed = True
                 raise _EndFailed(error) from error
             self._put_back()
 
         def _recover(self) -> None:
-            # The capture must end before anything else can happen on the device.
-            if not self._ended and (self._begun or self._capture.device.is_capturing()):
-                try:
+            # The capture must end before anything else can happen on the device. How far it came is what device and
+            # graph say: a signal may fall between what they do and a note of it.
+            if self._capture.device.is_capturing():
+                self._begun = True
+                with suppress(RuntimeError):
                     self._graph.capture_end()
-                except RuntimeError:
-                    self._end_failed = True
-            self._ended = True
+            if self._ended_well is None:
+                self._ended_well = self._has_pool()
             self._capture.discard(self._graph)
-            if self._end_failed:
-                self._end_failed = False
+            if self._begun and not self._ended_well and not self._forgotten:
+                # Noted first: a use that is left costs memory, one that is taken back twice a neighbour's.
+                self._forgotten = True
                 self._capture.device.forget_capture(self._capture.program.device, self._pool)
             self._put_back()
+
+        def _has_pool(self) -> bool:
+            """Whether the graph itself gives its pool back, as one does whose capture ended well."""
+            try:
+                self._graph.pool()
+            except RuntimeError:
+                return False
+            return True
 
         def _put_back(self) -> None:
             if self._collects:

@@ -78,7 +78,7 @@ class AcceleratorRuntime(ABC):
 
     @abstractmethod
     def new_graph(self) -> Any:
-        """An empty graph: capture_begin, capture_end, replay, reset."""
+        """An empty graph: capture_begin, capture_end, pool, replay, reset."""
 
     @abstractmethod
     def new_external_event(self) -> Any:
