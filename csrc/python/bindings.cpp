@@ -1,5 +1,4 @@
 // Translates types and errors between Python and the engine; holds no logic of its own.
-#include <ATen/ThreadLocalState.h>
 #include <ATen/Version.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/DynamicTypes.h>
@@ -17,6 +16,7 @@
 #include "cache_bindings.h"
 #include "held_replay_lock.h"
 #include "replay_failure.h"
+#include "thread_state.h"
 
 namespace py = pybind11;
 
@@ -176,13 +176,13 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     }
   });
 
-  py::class_<at::ThreadLocalState>(m, "ThreadState")
+  py::class_<ThreadState>(m, "ThreadState")
       .def(py::init<>())
-      .def("restore", [](const at::ThreadLocalState& self) { at::ThreadLocalState::setThreadLocalState(self); });
+      .def("restore", &ThreadState::restore, py::arg("raised") = py::none());
   py::class_<ReplayLockContext>(m, "ReplayLockContext")
       .def("__enter__", &ReplayLockContext::enter)
-      .def("__exit__", [](ReplayLockContext& self, const py::object& kind, const py::object&, const py::object&) {
-        self.exit(!kind.is_none());
+      .def("__exit__", [](ReplayLockContext& self, const py::object&, const py::object& raised, const py::object&) {
+        self.exit(raised);
       });
   py::class_<ReplayLock, std::shared_ptr<ReplayLock>>(m, "ReplayLock")
       .def(py::init<>())

@@ -51,9 +51,9 @@ bool ReplayLockContext::enter() {
   return true;
 }
 
-void ReplayLockContext::exit(bool raised) {
-  if (held_ && raised && state_) {
-    at::ThreadLocalState::setThreadLocalState(*state_);
+void ReplayLockContext::exit(const py::object& raised) {
+  if (held_ && !raised.is_none() && state_) {
+    state_->restore(raised);
   }
   held_.reset();
 }

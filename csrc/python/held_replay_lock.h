@@ -1,7 +1,6 @@
 // The replay lock of a pool, held by code that runs in Python.
 #pragma once
 
-#include <ATen/ThreadLocalState.h>
 #include <torch/extension.h>
 
 #include <memory>
@@ -9,6 +8,7 @@
 #include <string>
 
 #include "../engine/replay_lock.h"
+#include "thread_state.h"
 
 namespace airgraph {
 
@@ -35,14 +35,14 @@ class ReplayLockContext {
 
   // Whether it holds the replay lock: always, where it waits.
   bool enter();
-  void exit(bool raised);
+  void exit(const pybind11::object& raised);
 
  private:
   std::shared_ptr<ReplayLock> lock_;
   std::string what_;
   bool waits_;
   std::optional<HeldReplayLock> held_;
-  std::optional<at::ThreadLocalState> state_;
+  std::optional<ThreadState> state_;
 };
 
 }  // namespace airgraph

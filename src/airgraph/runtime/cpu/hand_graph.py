@@ -98,7 +98,7 @@ class CPUGraph:
             session.enter()
             self._state = _State.CAPTURING
         except BaseException:
-            session.break_off()
+            session.break_off(raised)
             self._session, self._state = None, _State.EMPTY
             raise
         # A graph that is lost while it captures must not leave its thread recording.
@@ -183,11 +183,11 @@ class CPUGraph:
         """The capture under way, or None."""
         return self._session
 
-    def abort(self) -> None:
+    def abort(self, raised: BaseException | None = None) -> None:
         """Drop a capture under way; nothing happens if there is none."""
         session = self._session
         if session is not None:
-            session.break_off()
+            session.break_off(raised)
             self._close(session)
 
     def _close(self, session: Session) -> None:
@@ -274,7 +274,7 @@ def _block_class() -> Any:
             if kind is None:
                 self._graph.capture_end()
             else:
-                self._graph.abort()
+                self._graph.abort(error)
             self._on.__exit__(None, None, None)
             if isinstance(error, RuntimeError) and READ_NATIVELY in str(error):
                 raise CaptureError(f"{error}. Move it out of the capture.") from error

@@ -57,12 +57,15 @@ class Session:
         for mode in reversed(self._modes):
             mode.__exit__(None, None, None)
 
-    def break_off(self) -> None:
-        """Leave after an exception, which may have fallen anywhere: the thread's state is as it was before."""
+    def break_off(self, raised: BaseException | None) -> None:
+        """Leave after an exception, which may have fallen anywhere: the thread's state is as it was before.
+
+        raised: where it is at hand; where frames that it keeps hold guards of torch, those frames are cleared.
+        """
         self._left = True
         captures.end(self)
         torch.clear_autocast_cache()
-        self._before.restore()
+        self._before.restore(raised)
 
     def refuse(self, rule: str) -> CaptureError:
         self.invalidate(rule)

@@ -294,7 +294,8 @@ class ThreadState:
         self._grad = torch.is_grad_enabled()
         self._modes = mode_counts()
 
-    def restore(self) -> None:
+    def restore(self, raised: BaseException | None = None) -> None:
+        del raised
         torch.set_grad_enabled(self._grad)
         take_off_modes(*self._modes)
 
