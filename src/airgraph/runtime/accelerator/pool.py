@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
@@ -23,6 +24,25 @@ class DevicePool(MemoryPool):
         super().__init__(device, engine().ReplayLock())
         self._module = module
         self._handle = handle
+        self._is_entered = False
+        self._captured: list[weakref.ref[Any]] = []
+
+    def enter(self) -> Any:
+        """Call before a capture: afterwards `handle` is a pool that the allocator lets a graph into.
+
+        Returns what keeps it so, for as long as that is held: one of the graphs in it. The allocator lets no graph
+        into a pool that its last graph has left, nor into one whose first capture failed, so that is replaced.
+        """
+        self._captured = [each for each in self._captured if each() is not None]
+        keeper = next((graph for each in self._captured if (graph := each()) is not None), None)
+        if keeper is None and self._is_entered:
+            self._handle = None
+        self._is_entered = True
+        return keeper
+
+    def add_graph(self, graph: Any) -> None:
+        """It was captured into this pool."""
+        self._captured.append(weakref.ref(graph))
 
     @property
     def handle(self) -> Any:
@@ -52,5 +72,4 @@ class DevicePool(MemoryPool):
     def _let_go(self) -> None:
         super()._let_go()
         if not self._live():
-            # The allocator lets no graph into a pool that its last graph has left.
             self._handle = None

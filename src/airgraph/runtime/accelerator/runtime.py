@@ -161,12 +161,15 @@ class AcceleratorRuntime(ABC):
         check_budget(pool, predicted, options.memory_budget)
         held_nbytes, before = pool.nbytes, pool.footprint.arena_nbytes
         lease = pool.take(predicted)
+        keeper = pool.enter()
         try:
             buffers = {
                 index: form.place(pool.inputs.block(position, form.nbytes))
                 for position, (index, form) in enumerate(buffer_forms(inputs).items())
             }
             recorded = self._on_side_stream(Capture(self, program, inputs, buffers, pool, options))
+            pool.add_graph(recorded.graph)
+            del keeper
             arena_nbytes = max(predicted.arena_nbytes, pool.footprint.arena_nbytes - before)
         except RuntimeError as error:
             self._recover()
