@@ -1,11 +1,22 @@
-"""Runs a program in a process of its own: it may crash, hang, or be sent signals."""
+"""Runs a program in a process of its own: it may crash, hang, or be sent signals.
+
+The process is forked from one that has imported torch and compiled something, which each would have to do again; with
+variables of the environment of its own it is started from nothing.
+"""
 
 from __future__ import annotations
 
+import atexit
+import functools
+import json
 import os
+import select
 import subprocess
 import sys
+import tempfile
 import textwrap
+from pathlib import Path
+from typing import Any
 
 __all__ = ["output_of", "run_program"]
 
@@ -21,10 +32,55 @@ torch.set_num_threads(1)
 warnings.filterwarnings("ignore", category=DeprecationWarning)
 """
 
+_SERVER = """
+def _next_program():
+    "Serves requests; returns, in a process of its own, the program to run."
+    import gc, json, os, sys
+    import torch, torch._dynamo, airgraph
+    torch.set_num_threads(1)
+    torch.compile(lambda x: x + 1, backend="airgraph")(torch.ones(2))
+    torch._dynamo.reset()
+    airgraph.reset()
+    gc.collect()
+    gc.freeze()
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            for path, target in ((os.devnull, 0), (asked["out"], 1), (asked["err"], 2)):
+                opened = os.open(path, os.O_RDWR)
+                os.dup2(opened, target)
+                os.close(opened)
+            answers.close()
+            return asked["program"]
+        print(child, file=answers, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), file=answers, flush=True)
+    os._exit(0)
+
+_program = _next_program()
+del _next_program
+exec(compile(_program, "<string>", "exec"))
+"""
+
 
 def run_program(*pieces: str, timeout_s: float = 120, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run pieces of a program after torch and airgraph are imported; a hang is a failure, with what was said."""
-    command = [sys.executable, "-c", "\n".join([_BEGIN, *map(textwrap.dedent, pieces)])]
+    program = "\n".join([_BEGIN, *map(textwrap.dedent, pieces)])
+    return _started(program, timeout_s, environment) if environment else _forked(program, timeout_s)
+
+
+def output_of(*pieces: str, timeout_s: float = 120, **environment: str) -> str:
+    """What a program prints that ends well."""
+    done = run_program(*pieces, timeout_s=timeout_s, **environment)
+    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+def _started(program: str, timeout_s: float, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", program]
     settings = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=settings, start_new_session=True
@@ -34,12 +90,38 @@ def run_program(*pieces: str, timeout_s: float = 120, **environment: str) -> sub
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, 9)
             out, err = child.communicate()
-            raise AssertionError(f"still running after {timeout_s} s\n{out[-2000:]}\n{err[-2000:]}") from None
+            raise AssertionError(_hangs(timeout_s, out, err)) from None
     return subprocess.CompletedProcess(command, child.returncode, out, err)
 
 
-def output_of(*pieces: str, timeout_s: float = 120, **environment: str) -> str:
-    """What a program prints that ends well."""
-    done = run_program(*pieces, timeout_s=timeout_s, **environment)
-    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-    return done.stdout
+def _forked(program: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
+    server: Any = _server()
+    with tempfile.NamedTemporaryFile("r") as out, tempfile.NamedTemporaryFile("r") as err:
+        server.stdin.write(json.dumps({"program": program, "out": out.name, "err": err.name}).encode() + b"\n")
+        child = int(server.stdout.readline())
+        ended, _, _ = select.select([server.stdout], [], [], timeout_s)
+        if not ended:
+            os.killpg(child, 9)
+        code = int(server.stdout.readline())
+        said = Path(out.name).read_text(errors="replace"), Path(err.name).read_text(errors="replace")
+    if not ended:
+        raise AssertionError(_hangs(timeout_s, *said))
+    return subprocess.CompletedProcess([], code, *said)
+
+
+@functools.cache
+def _server() -> subprocess.Popen[bytes]:
+    server = subprocess.Popen(
+        [sys.executable, "-c", _SERVER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        # What has come is seen by `select`, and not in a buffer of Python's.
+        bufsize=0,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    atexit.register(server.kill)
+    return server
+
+
+def _hangs(timeout_s: float, out: str, err: str) -> str:
+    return f"still running after {timeout_s} s\n{out[-2000:]}\n{err[-2000:]}"
