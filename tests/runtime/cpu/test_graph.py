@@ -514,11 +514,11 @@ def test_a_block_whose_end_is_interrupted_is_left(fails: str, monkeypatch: pytes
     """As by the exception of a signal handler, which may keep the end from beginning."""
     original, calls = getattr(CPUGraph, fails), []
 
-    def interrupted(self: CPUGraph) -> None:
+    def interrupted(self: CPUGraph, *args: object) -> None:
         calls.append(self)
         if len(calls) == 1:
             raise Interrupted
-        original(self)
+        original(self, *args)
 
     monkeypatch.setattr(CPUGraph, fails, interrupted)
     g, x, on = CPUGraph(), torch.ones(3), Stream()

@@ -97,8 +97,8 @@ class CPUGraph:
         try:
             session.enter()
             self._state = _State.CAPTURING
-        except BaseException:
-            session.break_off(raised)
+        except BaseException as error:
+            session.break_off(error)
             self._session, self._state = None, _State.EMPTY
             raise
         # A graph that is lost while it captures must not leave its thread recording.
