@@ -5,7 +5,7 @@
 BASELINE is a checkout of another commit, its engine built (`python setup.py build_ext --inplace` there). Measured is
 the whole call on one thread, through `torch.compile` and through `cache_compile`, and a first call that captures what
 is compiled already. Prints a table and writes
-benchmarks/results/commits-YYYY-MM-DD.json.
+benchmarks/results/commits-BASELINE-YYYY-MM-DD.json.
 """
 
 from __future__ import annotations
@@ -160,9 +160,10 @@ def main() -> None:
         near = row["ratio_of_neighbours"]
         shown = (f"{row['before']['median_us']:.2f}", f"{row['now']['median_us']:.2f}", f"{row['ratio']:.3f}")
         table.add_row(name, *shown, f"{near['median']:.3f} ({near['q1']:.3f} to {near['q3']:.3f})")
-    body = {"commits": {"before": commit_of(baseline), "circumstances": at, "rows": rows}}
+    before = commit_of(baseline)
+    body = {"commits": {"before": before, "circumstances": at, "rows": rows}}
     Console().print(table)
-    Console().print(str(measure.write_json(RESULTS, "commits", [1], body)))
+    Console().print(str(measure.write_json(RESULTS, f"commits-{before[:7]}", [1], body)))
 
 
 if __name__ == "__main__":
