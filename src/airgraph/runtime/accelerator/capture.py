@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gc
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from airgraph.program import source_lines
 from airgraph.program.inputs import InputRole, with_copies
 from airgraph.program.program import CaptureProgram
 from airgraph.runtime.engine.loading import engine
+from airgraph.runtime.recording.collection import uncollected
 from airgraph.runtime.recording.inputs import BufferForm, CaptureInput
 from airgraph.runtime.recording.walk import Walk, constants_of, shares_memory
 
@@ -102,7 +102,7 @@ class Capture:
         graph = self.device.new_graph()
         run = _Run(self.device, self.program, self.inputs, self.buffers, stop_before)
         outputs: list[Any] = []
-        with _block_class()(self, graph, pool), suppress(_Stopped):
+        with uncollected(), _block_class()(self, graph, pool), suppress(_Stopped):
             outputs = run.run()
         return Recorded(graph, outputs, run.calls, run.copied_nbytes)
 
@@ -183,20 +183,15 @@ class _Run(Walk):
 def _block_class() -> Any:
     # Made at first use: the engine may have to be compiled.
     class CaptureBlock(engine().Block):  # type: ignore[misc]
-        """What is called within is captured, and no garbage collected: what that frees, a capture does not allow.
-
-        However the block is left, at whatever point, the device captures no longer and garbage is collected as before.
-        """
+        """What is called within is captured. However it is left, at whatever point, the device captures no longer."""
 
         def __init__(self, capture: Capture, graph: Any, pool: Any) -> None:
             super().__init__()
             self._capture, self._graph, self._pool = capture, graph, pool
-            self._collects = gc.isenabled()
             self._begun = self._forgotten = False
             self._ended_well: bool | None = None
 
         def _enter(self) -> None:
-            gc.disable()
             mode = self._capture.options.capture_error_mode
             self._graph.capture_begin(pool=self._pool.handle, capture_error_mode=mode)
             self._begun = True
@@ -209,7 +204,6 @@ def _block_class() -> Any:
                 self._graph.capture_end()
             except RuntimeError as error:
                 raise _EndFailed(error) from error
-            self._put_back()
 
         def _recover(self) -> None:
             # The capture must end before anything else can happen on the device. How far it came is what device and
@@ -225,7 +219,6 @@ def _block_class() -> Any:
                 # Noted first: a use that is left costs memory, one that is taken back twice a neighbour's.
                 self._forgotten = True
                 self._capture.device.forget_capture(self._capture.program.device, self._pool)
-            self._put_back()
 
         def _has_pool(self) -> bool:
             """Whether the graph itself gives its pool back, as one does whose capture ended well."""
@@ -234,9 +227,5 @@ def _block_class() -> Any:
             except RuntimeError:
                 return False
             return True
-
-        def _put_back(self) -> None:
-            if self._collects:
-                gc.enable()
 
     return CaptureBlock

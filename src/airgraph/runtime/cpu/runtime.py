@@ -15,6 +15,7 @@ from airgraph.runtime.cpu.graph import CpuGraph
 from airgraph.runtime.cpu.record import record
 from airgraph.runtime.engine.loading import engine
 from airgraph.runtime.protocol import Capabilities, DeviceMemory
+from airgraph.runtime.recording.collection import uncollected
 from airgraph.runtime.recording.inputs import CaptureInput
 
 __all__ = ["CpuRuntime"]
@@ -52,4 +53,5 @@ class CpuRuntime:
     def record(
         self, program: CaptureProgram, inputs: Sequence[CaptureInput], pool: ArenaPool, options: Options
     ) -> CpuGraph:
-        return record(program, inputs, pool, options)
+        with uncollected():
+            return record(program, inputs, pool, options)
