@@ -15,7 +15,7 @@ _OPTIONS = """# Options
 
 Give them as `torch.compile(model, backend="airgraph", options={"clone_output": True})`, as a dict to
 `airgraph.get_backend`, or as `airgraph.Options(...)`. An unknown name or a bad value raises `OptionError`, which lists
-close matches. An option that is not available yet is refused, never ignored.
+close matches.
 
 This page is generated from the `Options` dataclass by `python docs/generate_pages.py`.
 """
@@ -25,8 +25,8 @@ _HEAD = """
 
 {about}
 
-| name | default | meaning | available |
-|---|---|---|---|
+| name | default | meaning |
+|---|---|---|
 """
 
 _ABOUT: dict[Group, str] = {
@@ -98,8 +98,7 @@ def _option_row(option: dataclasses.Field[Any]) -> str:
     meaning = option.metadata["doc"]
     if option.metadata["choices"]:
         meaning += ": " + ", ".join(f"`{choice!r}`" for choice in option.metadata["choices"])
-    available = "yes" if option.metadata["available"] else "not yet"
-    return f"| `{option.name}` | `{option.default!r}` | {meaning} | {available} |"
+    return f"| `{option.name}` | `{option.default!r}` | {meaning} |"
 
 
 def environment_page() -> str:

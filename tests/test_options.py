@@ -55,18 +55,6 @@ def test_a_bad_value_names_the_option_and_the_value(name: str, value: object) ->
         airgraph.get_backend({name: value})
 
 
-@pytest.mark.parametrize("name", ["stream_check"])
-def test_an_option_not_built_yet_is_refused_even_with_its_default(name: str) -> None:
-    default = {field.name: field.default for field in dataclasses.fields(Options)}[name]
-    with pytest.raises(OptionError, match="not available yet"):
-        airgraph.get_backend({name: default})
-
-
-def test_options_object_refuses_what_is_not_built_yet() -> None:
-    with pytest.raises(OptionError, match="not available yet"):
-        Options(stream_check="off")
-
-
 def test_options_are_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Options().clone_output = True  # type: ignore[misc]

@@ -13,7 +13,6 @@ from airgraph.errors import OptionError
 
 __all__ = ["Group", "Options"]
 
-_AVAILABLE = "available"
 _CHOICES = "choices"
 _DOC = "doc"
 _GROUP = "group"
@@ -23,11 +22,9 @@ _REWRITES = "rewrites"
 Group = Literal["memory", "outputs", "inputs", "passes", "streams", "debugging"]
 
 
-def _option(
-    default: Any, group: Group, doc: str, *, available: bool = True, choices: Sequence[Any] = (), rewrites: bool = False
-) -> Any:
+def _option(default: Any, group: Group, doc: str, *, choices: Sequence[Any] = (), rewrites: bool = False) -> Any:
     """rewrites: whether the value decides what a graph is, and not only how it is captured and replayed."""
-    metadata = {_GROUP: group, _DOC: doc, _AVAILABLE: available, _CHOICES: tuple(choices), _REWRITES: rewrites}
+    metadata = {_GROUP: group, _DOC: doc, _CHOICES: tuple(choices), _REWRITES: rewrites}
     return field(default=default, metadata=metadata)
 
 
@@ -35,8 +32,7 @@ def _option(
 class Options:
     """How graphs are captured and replayed. Immutable; hashable as long as its values are.
 
-    Raises OptionError for a value that is not allowed, and for a value other than the default of an option
-    that this version does not offer yet.
+    Raises OptionError for a value that is not allowed.
     """
 
     use_graph_pool: object | None = _option(
@@ -110,8 +106,8 @@ class Options:
     stream_check: str = _option(
         "fix",
         "streams",
-        "unsynchronised accesses between streams",
-        available=False,
+        "accesses of two streams to one memory, of which one writes, that no event orders: let the second wait for the "
+        "first, with a warning; only warn; raise StreamError; or do not look",
         choices=("fix", "warn", "error", "off"),
         rewrites=True,
     )
@@ -166,8 +162,6 @@ class Options:
             _check_memory_budget(value)
         if option.name == "use_graph_pool":
             _check_use_graph_pool(value)
-        if not option.metadata[_AVAILABLE] and value != option.default:
-            raise _not_available(option.name)
 
     def rewriting(self) -> dict[str, Any]:
         """The options that decide what a graph is, callables excepted."""
@@ -179,8 +173,7 @@ class Options:
     def parse(cls, given: Options | Mapping[str, Any] | None) -> Options:
         """Options from None (the defaults), a mapping of names to values, or Options as they are.
 
-        Raises OptionError for an unknown name, with close matches, for a bad value, and for the name of an
-        option that this version does not offer yet, whatever its value.
+        Raises OptionError for an unknown name, with close matches, and for a bad value.
         """
         if given is None:
             return cls()
@@ -194,8 +187,6 @@ class Options:
                 close = difflib.get_close_matches(str(name), known, n=3)
                 hint = f"Did you mean {' or '.join(map(repr, close))}?" if close else f"Known: {sorted(known)}."
                 raise OptionError(f"unknown option {name!r}. {hint}")
-            if not known[name].metadata[_AVAILABLE]:
-                raise _not_available(name)
         return cls(**given)
 
 
@@ -222,7 +213,3 @@ def _check_use_graph_pool(value: object) -> None:
         )
     if getattr(value, "closed", False):
         raise OptionError(f"option 'use_graph_pool': {value!r} is closed. Open one by airgraph.graph_pool_handle().")
-
-
-def _not_available(name: str) -> OptionError:
-    return OptionError(f"option {name!r} is not available yet. Leave it out to get the default behaviour.")

@@ -10,9 +10,9 @@ from orders import ORDERS, reaches
 
 import airgraph
 from airgraph.errors import InternalError
-from airgraph.memory.order import WorkOrder
 from airgraph.memory.plan import Lifetime, Plan, PlanError, assign_offsets, lower_bound
 from airgraph.memory.verify import violations
+from airgraph.program.order import WorkOrder
 from airgraph.runtime.cpu import assemble
 
 _LINE = WorkOrder.line(53)

@@ -12,6 +12,7 @@ from airgraph.capture.ledger import ledger
 from airgraph.options import Options
 from airgraph.passes.fingerprint import fingerprint
 from airgraph.passes.pipeline import run_passes
+from airgraph.passes.stream_check import check_streams
 from airgraph.program import lowering
 from airgraph.program.dump import dump_for
 from airgraph.program.program import CaptureProgram
@@ -33,7 +34,7 @@ def prepare(
 
     sources: of the inputs of Dynamo's graph, see `lowering.input_sources`. positions: see `lowering.input_plans`.
     name: of the program, see `Ledger.next_name`.
-    Raises PassError, and StreamError for events without an order.
+    Raises PassError, and StreamError for events without an order and for races where the option asks for that.
     """
     check_events(lowered.graph)
     plans = lowering.input_plans(lowered, sources, positions)
@@ -41,7 +42,11 @@ def prepare(
     if dump is not None:
         dump.graph("before", lowered)
     on_change = (lambda pass_name, changed: None) if dump is None else dump.graph
-    ledger.count_changes(run_passes(lowered, options, example_inputs=example_inputs, on_change=on_change))
+    changes = run_passes(lowered, options, example_inputs=example_inputs, on_change=on_change)
+    changes["stream_check"] = check_streams(lowered, options.stream_check, name)
+    if changes["stream_check"]:
+        on_change("stream_check", lowered)
+    ledger.count_changes(changes)
     if dump is not None:
         dump.final(lowered, plans, header=f"{name}, passes {fingerprint(options)}")
     return CaptureProgram.build(name, lowered, plans, _device(lowered), dump)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from airgraph.memory.order import WorkOrder
+from airgraph.program.order import WorkOrder
 
 __all__ = ["ALIGNMENT", "Lifetime", "Plan", "PlanError", "assign_offsets", "lower_bound"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from airgraph.memory.order import WorkOrder
 from airgraph.memory.plan import Lifetime, Plan
+from airgraph.program.order import WorkOrder
 
 __all__ = ["violations"]
 

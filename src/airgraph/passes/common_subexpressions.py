@@ -11,6 +11,7 @@ from airgraph.passes.analysis.in_place_forms import fits_in_place, is_elementwis
 from airgraph.passes.analysis.input_chain import PARTS
 from airgraph.passes.analysis.memory_use import MemoryUse
 from airgraph.program.nodes import is_view
+from airgraph.program.streams import stream_of
 
 __all__ = ["share_common_subexpressions"]
 
@@ -82,7 +83,8 @@ def _key(node: Node) -> Any:
             return None
     elif getattr(node.target, "__name__", "") != "getitem":
         return None
-    key = (node.target, _frozen(node.args), _frozen(node.kwargs))
+    # What another stream computes may not be there yet.
+    key = (stream_of(node), node.target, _frozen(node.args), _frozen(node.kwargs))
     try:
         hash(key)
     except TypeError:

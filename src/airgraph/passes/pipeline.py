@@ -17,6 +17,7 @@ from airgraph.passes.auto_functionalized import call_mutating_operators, note_sh
 from airgraph.passes.common_subexpressions import share_common_subexpressions
 from airgraph.passes.custom import Before
 from airgraph.passes.dead_code import remove_dead_code
+from airgraph.passes.input_copies import copy_where_made
 from airgraph.passes.noop import remove_noops
 from airgraph.passes.overwritten import skip_overwritten_values
 from airgraph.passes.pattern_fusion import apply_replacements
@@ -24,7 +25,7 @@ from airgraph.passes.reinplace_inputs import reinplace_inputs
 from airgraph.passes.reinplace_intermediates import reinplace_intermediates
 from airgraph.passes.remove_cat import remove_cats
 from airgraph.passes.shape_arithmetic import fold_shape_arithmetic
-from airgraph.program.streams import stream_of
+from airgraph.program.streams import streams_of
 from airgraph.torch_internals.graphs import set_graph
 from airgraph.user_warning import warn_user
 
@@ -58,6 +59,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("shape_arithmetic", fold_shape_arithmetic, always=True),
     Pass("common_subexpressions", share_common_subexpressions, always=True),
     Pass("dead_code", remove_dead_code, always=True),
+    Pass("input_copies", copy_where_made, always=True),
     Pass("input_inplace_pass", reinplace_inputs, reinplaces=True, annotates=True),
     Pass("remove_cat_ops", remove_cats, reinplaces=True),
     Pass("inplace_pass", reinplace_intermediates, reinplaces=True),
@@ -83,7 +85,7 @@ def run_passes(
     spare: Graph | None = None
     note_shared_arguments(gm)
     for each in _chosen(options, example_inputs):
-        if each.reinplaces and (streams := _streams(gm)) > 1:
+        if each.reinplaces and (streams := len(streams_of(gm.graph))) > 1:
             log.info("%s is skipped: on %d streams reads and writes have no common order", each.name, streams)
             continue
         if each.custom:
@@ -148,8 +150,3 @@ def _run(each: Pass, gm: GraphModule, spare: Graph | None) -> tuple[int, Graph |
     unchanged = gm.graph
     set_graph(gm, before)
     return 0, unchanged
-
-
-def _streams(gm: GraphModule) -> int:
-    """How many streams the graph's nodes are on."""
-    return len({stream_of(node) for node in gm.graph.nodes if node.op == "call_function"}) or 1

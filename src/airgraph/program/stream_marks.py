@@ -10,12 +10,12 @@ import contextlib
 from collections.abc import Iterator
 
 import torch
-from torch.fx import Node
+from torch.fx import Graph, Node
 from torch.fx.traceback import annotate
 
 from airgraph.errors import StreamError
 
-__all__ = ["DEFAULT", "SCOPE", "Event", "event_of", "is_mark", "record_stream", "stream"]
+__all__ = ["DEFAULT", "SCOPE", "Event", "event_of", "is_mark", "record_of", "record_stream", "stream", "wait_for"]
 
 # Of the stream that everything outside of a scope runs on.
 DEFAULT = "default"
@@ -96,6 +96,16 @@ def event_of(node: Node) -> tuple[str, bool] | None:
     if node.target not in (_RECORD, _WAIT):
         return None
     return str(node.args[0]), node.target is _WAIT
+
+
+def record_of(graph: Graph, tag: str) -> Node:
+    """Insert a record of an event where the graph inserts."""
+    return graph.call_function(_RECORD, (tag,))
+
+
+def wait_for(graph: Graph, tag: str) -> Node:
+    """Insert a wait for an event where the graph inserts."""
+    return graph.call_function(_WAIT, (tag,))
 
 
 def _check_tag(tag: str) -> None:

@@ -9,7 +9,7 @@ from airgraph.program import source_lines
 from airgraph.program.nodes import notes
 from airgraph.program.stream_marks import DEFAULT, SCOPE, event_of
 
-__all__ = ["check_events", "stream_of"]
+__all__ = ["check_events", "put_on", "stream_of", "streams_of"]
 
 
 def stream_of(node: Node) -> str | None:
@@ -17,6 +17,16 @@ def stream_of(node: Node) -> str | None:
     custom = node.meta.get("custom") or {}
     stream = notes(node).get("stream", custom.get(SCOPE, custom.get("stream")))
     return None if stream is None or stream == DEFAULT else str(stream)
+
+
+def put_on(node: Node, stream: str | None) -> None:
+    """Put a node on a stream; None: the default one."""
+    notes(node)["stream"] = DEFAULT if stream is None else stream
+
+
+def streams_of(graph: Graph) -> tuple[str | None, ...]:
+    """The streams that a graph's nodes are on, as they come; the default one where there is no node."""
+    return tuple(dict.fromkeys(stream_of(node) for node in graph.nodes if node.op == "call_function")) or (None,)
 
 
 def check_events(graph: Graph) -> None:

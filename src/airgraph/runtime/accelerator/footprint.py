@@ -10,8 +10,8 @@ import torch
 
 from airgraph.errors import UnsupportedGraph
 from airgraph.memory.footprint import Footprint
-from airgraph.memory.order import WorkOrder
 from airgraph.memory.plan import Lifetime, assign_offsets
+from airgraph.program.order import WorkOrder
 from airgraph.program.program import CaptureProgram
 from airgraph.runtime.recording.inputs import BufferForm, CaptureInput, buffer_forms
 from airgraph.runtime.recording.walk import Walk

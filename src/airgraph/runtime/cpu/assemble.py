@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from airgraph.errors import InternalError, UnsupportedGraph
-from airgraph.memory.order import WorkOrder
 from airgraph.memory.plan import ALIGNMENT, Lifetime, Plan, assign_offsets
 from airgraph.memory.pool import Lease
 from airgraph.memory.verify import violations
+from airgraph.program.order import WorkOrder
 from airgraph.program.trees import mapped
 from airgraph.runtime.cpu.out_variants import functional_of, is_elementwise, out_overload, takes_any_strides
 from airgraph.runtime.cpu.tape import BufferKind, Call, Recording, TensorRef

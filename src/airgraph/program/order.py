@@ -15,33 +15,25 @@ class WorkOrder:
 
     Steps are numbered in program order. Those of one stream follow one another; a step may wait for earlier ones.
     Method: vector clocks (Fidge, Mattern, 1988).
+
+    stream_of: of each step, counted from 0. waits: for a step, the steps whose end it waits for.
     """
 
-    def __init__(self, stream_of: Sequence[int], waits: Mapping[int, Sequence[int]] = _NO_WAITS) -> None:
-        """stream_of: of each step, counted from 0. waits: for a step, the steps whose end it waits for.
-
-        Raises ValueError where a step would wait for itself or a later one.
-        """
-        self.stream_of = tuple(stream_of)
-        self.waits = {step: tuple(others) for step, others in waits.items() if others}
-        self.streams = max(self.stream_of, default=0) + 1
+    def __init__(
+        self, stream_of: Sequence[int] = (), waits: Mapping[int, Sequence[int]] = _NO_WAITS, streams: int | None = None
+    ) -> None:
+        """streams: how many there are, where more steps are to be added. Raises ValueError as `append` does."""
+        self.streams = max(stream_of, default=0) + 1 if streams is None else streams
+        self.stream_of: list[int] = []
+        self.waits: dict[int, tuple[int, ...]] = {}
         # Of each step, its place on its stream.
         self._places: list[int] = []
         # Of each step, how many steps of each stream are done when it begins.
         self._done: list[tuple[int, ...]] = []
-        counts = [0] * self.streams
-        last: list[int | None] = [None] * self.streams
-        for step, stream in enumerate(self.stream_of):
-            done = [0] * self.streams
-            before = last[stream]
-            for other in (*self.waits.get(step, ()), *(() if before is None else (before,))):
-                if not 0 <= other < step:
-                    raise ValueError(f"step {step} waits for step {other}, which is not before it")
-                done = [max(a, b) for a, b in zip(done, self._after(other), strict=True)]
-            self._done.append(tuple(done))
-            self._places.append(counts[stream])
-            counts[stream] += 1
-            last[stream] = step
+        # Of each stream, its last step.
+        self._last: list[int | None] = [None] * self.streams
+        for step, stream in enumerate(stream_of):
+            self.append(stream, waits.get(step, ()))
 
     @classmethod
     def line(cls, steps: int) -> WorkOrder:
@@ -50,6 +42,29 @@ class WorkOrder:
 
     def __len__(self) -> int:
         return len(self.stream_of)
+
+    def append(self, stream: int, waits: Sequence[int] = ()) -> int:
+        """Add a step at the end and return its number. Raises ValueError where it would wait for no earlier one."""
+        step, before = len(self.stream_of), self._last[stream]
+        self.stream_of.append(stream)
+        self._places.append(0 if before is None else self._places[before] + 1)
+        self._done.append((0,) * self.streams if before is None else self._after(before))
+        self._last[stream] = step
+        for other in waits:
+            self.wait_too(other)
+        return step
+
+    def wait_too(self, other: int) -> None:
+        """The last step that was added waits for this one, too."""
+        step = len(self.stream_of) - 1
+        if not 0 <= other < step:
+            raise ValueError(f"step {step} waits for step {other}, which is not before it")
+        self.waits[step] = (*self.waits.get(step, ()), other)
+        self._done[step] = tuple(map(max, self._done[step], self._after(other)))
+
+    def last_of(self, stream: int) -> int | None:
+        """The last step of a stream so far."""
+        return self._last[stream]
 
     def precedes(self, step: int, other: int) -> bool:
         """Whether a step is certainly done before another begins."""

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from orders import ORDERS, reaches
 
-from airgraph.memory.order import WorkOrder
+from airgraph.program.order import WorkOrder
 
 
 @given(ORDERS)

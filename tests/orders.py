@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from airgraph.memory.order import WorkOrder
+from airgraph.program.order import WorkOrder
 
 
 @st.composite

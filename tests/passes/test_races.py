@@ -1,0 +1,229 @@
+"""The race check against all the ways in which streams may take their turns, and what it does about races."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.fx import Graph, GraphModule, Node
+
+import airgraph
+from airgraph import scope
+from airgraph.errors import StreamError
+from airgraph.passes.races import insert_waits, races_in
+from airgraph.program.nodes import is_view, written_nodes
+from airgraph.program.stream_marks import event_of, record_of, wait_for
+from airgraph.program.streams import check_events, put_on, stream_of
+
+_aten = torch.ops.aten
+_STREAMS = (None, "a", "b", "c")
+# Steps of a random program: what it does, on which stream, and numbers that choose its operands.
+_STEPS = st.tuples(
+    st.sampled_from(["add", "relu", "add_", "view", "record", "wait"]),
+    st.sampled_from(_STREAMS),
+    st.integers(0, 99),
+    st.integers(0, 99),
+)
+
+
+def _graph_of(steps: list[tuple[str, str | None, int, int]]) -> Graph:
+    graph = Graph()
+    values = [graph.placeholder("x"), graph.placeholder("y")]
+    recorded: list[str] = []
+    for kind, stream, first, second in steps:
+        left, right = values[first % len(values)], values[second % len(values)]
+        if kind == "record":
+            # One event may be recorded several times.
+            recorded.append(f"event {first % 2}")
+            node = record_of(graph, recorded[-1])
+        elif kind == "wait":
+            if not recorded:
+                continue
+            node = wait_for(graph, recorded[first % len(recorded)])
+        elif kind == "add_":
+            node = graph.call_function(_aten.add_.Tensor, (left, right))
+        elif kind == "view":
+            node = graph.call_function(_aten.view.default, (left, [-1]))
+        else:
+            target = _aten.add.Tensor if kind == "add" else _aten.relu.default
+            node = graph.call_function(target, (left, right) if kind == "add" else (left,))
+        put_on(node, stream)
+        if kind not in ("record", "wait"):
+            values.append(node)
+    graph.output(tuple(values[-2:]))
+    return graph
+
+
+def _memory_of(node: Node) -> Node:
+    """What a node of these programs lies in."""
+    while is_view(node) or node.target is _aten.add_.Tensor:
+        node = node.args[0]  # type: ignore[assignment]
+    return node
+
+
+def _observations(graph: Graph) -> set[frozenset[tuple[Node, Node, Node | None]]]:
+    """Of every order in which the streams may run: who saw and overwrote whose values."""
+    lines: dict[str | None, list[Node]] = {}
+    awaited: dict[Node, Node] = {}
+    latest: dict[str, Node] = {}
+    for node in graph.nodes:
+        if node.op != "call_function":
+            continue
+        lines.setdefault(stream_of(node), []).append(node)
+        event = event_of(node)
+        if event is not None and event[1]:
+            awaited[node] = latest[event[0]]
+        elif event is not None:
+            latest[event[0]] = node
+
+    def seen(
+        places: dict[str | None, int], done: frozenset[Node], writers: dict[Node, Node]
+    ) -> Iterator[frozenset[tuple[Node, Node, Node | None]]]:
+        ready = [stream for stream, line in lines.items() if places[stream] < len(line)]
+        if not ready:
+            yield frozenset((graph.output_node(), memory, writer) for memory, writer in writers.items())
+        for stream in ready:
+            node = lines[stream][places[stream]]
+            if node in awaited and awaited[node] not in done:
+                continue
+            marks = event_of(node) is not None or is_view(node)
+            used = [] if marks else [_memory_of(each) for each in node.all_input_nodes]
+            written = [] if marks else [_memory_of(each) for each in written_nodes(node)] or [node]
+            events = [(node, memory, writers.get(memory)) for memory in (*used, *written)]
+            then = seen(
+                {**places, stream: places[stream] + 1}, done | {node}, {**writers, **dict.fromkeys(written, node)}
+            )
+            yield from (rest.union(events) for rest in then)
+
+    return set(seen(dict.fromkeys(lines, 0), frozenset(), {}))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(_STEPS, max_size=7))
+def test_a_race_is_what_some_order_of_the_streams_shows(steps: list[tuple[str, str | None, int, int]]) -> None:
+    graph = _graph_of(steps)
+    races = races_in(graph)
+    assert bool(races) == (len(_observations(graph)) > 1)
+    module = GraphModule(nn.Module(), graph)
+    insert_waits(module, races)
+    module.graph.lint()
+    check_events(module.graph)
+    assert not races_in(module.graph)
+    assert len(_observations(module.graph)) == 1
+
+
+def test_waits_are_as_late_and_as_few_as_they_can_be() -> None:
+    graph = Graph()
+    x = graph.placeholder("x")
+    made = graph.call_function(_aten.relu.default, (x,))
+    again = graph.call_function(_aten.exp.default, (made,))
+    beside = graph.call_function(_aten.sin.default, (x,))
+    both = graph.call_function(_aten.add.Tensor, (made, again))
+    later = graph.call_function(_aten.mul.Tensor, (made, both))
+    graph.output((beside, later))
+    for node, stream in ((beside, "a"), (both, "a"), (later, "a")):
+        put_on(node, stream)
+    module = GraphModule(nn.Module(), graph)
+    # Of two that are read, it is enough to wait for the later.
+    (race,) = races = races_in(graph)
+    assert (race.first, race.second) == (again, both)
+    insert_waits(module, races)
+    names = [node.name for node in module.graph.nodes]
+    assert names.index("record_event_default") == names.index("exp_default") + 1
+    assert names.index("wait_event_default") == names.index("add_tensor") - 1
+    assert names.index("sin_default") < names.index("wait_event_default")
+
+
+def _race_in_a_model(x: Tensor) -> Tensor:
+    made = x.exp()
+    with scope.stream("side"):
+        beside = made.sin()
+    return beside + 1
+
+
+@torch.no_grad()
+def test_fix_warns_once_and_names_both_sides() -> None:
+    call = torch.compile(_race_in_a_model, backend="airgraph", fullgraph=True)
+    x = torch.rand(3)
+    with pytest.warns(UserWarning) as caught:
+        torch.testing.assert_close(call(x), _race_in_a_model(x))
+        call(x)
+    (message,) = [str(each.message) for each in caught if "orders the two" in str(each.message)]
+    line = _race_in_a_model.__code__.co_firstlineno
+    assert f"aten.exp.default on the default stream ({__file__}:{line + 1})" in message
+    assert f"aten.sin.default on stream 'side' ({__file__}:{line + 3})" in message
+    # The addition on the default stream reads what the side stream makes.
+    assert "1 more pair" in message and "now waits" in message
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("policy", ["warn", "error", "off"])
+def test_what_else_the_option_can_be(policy: str) -> None:
+    call = torch.compile(_race_in_a_model, backend="airgraph", fullgraph=True, options={"stream_check": policy})
+    x = torch.rand(3)
+    if policy == "error":
+        with pytest.raises(StreamError, match=r"exp.*on the default stream.*sin.*on stream 'side'"):
+            call(x)
+        return
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.testing.assert_close(call(x), _race_in_a_model(x))
+    found = [str(each.message) for each in caught if "orders the two" in str(each.message)]
+    assert len(found) == (policy == "warn")
+    assert all("may differ" in each for each in found)
+
+
+class _Written(nn.Module):
+    """Writes an argument on a side stream; who waits for the event reads it on the default one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read, self.written = airgraph.Event("read"), airgraph.Event("written")
+
+    def forward(self, cache: Tensor, x: Tensor) -> Tensor:
+        before = cache.sum()
+        self.read.record()
+        with scope.stream("side"):
+            self.read.wait()
+            cache.add_(x)
+            self.written.record()
+        self.written.wait()
+        return cache * before
+
+
+@torch.no_grad()
+def test_an_argument_is_written_on_the_stream_that_writes_it(recwarn: pytest.WarningsRecorder) -> None:
+    graphs: list[Graph] = []
+
+    def look(gm: GraphModule, example_inputs: object, options: object) -> None:
+        graphs.append(gm.graph)
+
+    call = torch.compile(_Written(), backend="airgraph", fullgraph=True, options={"post_grad_custom_post_pass": look})
+    given, expected = torch.rand(3), torch.rand(3)
+    given.copy_(expected)
+    x = torch.rand(3)
+    torch.testing.assert_close(call(given, x), _Written()(expected, x))
+    torch.testing.assert_close(given, expected)
+    on_side = [node.target for node in graphs[0].nodes if stream_of(node) == "side"]
+    assert on_side.index(_aten.copy_.default) < on_side.index(torch.ops.airgraph.record_event.default)
+    assert not [each for each in recwarn if "orders the two" in str(each.message)]
+
+
+@pytest.mark.parametrize("order", [lambda x: (x + 1, x + 1)])
+@torch.no_grad()
+def test_equal_work_on_two_streams_stays_apart(order: Callable[[Tensor], tuple[Tensor, Tensor]]) -> None:
+    def program(x: Tensor) -> Tensor:
+        with scope.stream("a"):
+            first = x.exp() * 2
+        with scope.stream("b"):
+            second = x.exp() * 3
+        return first, second
+
+    call = torch.compile(program, backend="airgraph", fullgraph=True)
+    call(torch.rand(3))
+    assert airgraph.explain().to_dict()["graphs"][0]["nodes"] == 4
