@@ -159,12 +159,13 @@ def test_a_method_of_torch_that_is_replaced_at_a_later_start(
     class_: type, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x = torch.ones(2)
-    assert patches_of_torch() == []
+    # Other packages may have left some.
+    before = patches_of_torch()
     plain = cached(by_methods, tmp_path)(x)
     with monkeypatch.context() as patched:
         patched.setattr(class_, name, lambda *given: given[-1] * 0 + 55)
         torch._dynamo.reset()
-        assert len(patches_of_torch()) == 1
+        assert len(patches_of_torch()) == len(before) + 1
         torch.testing.assert_close(cached(by_methods, tmp_path)(x), by_methods(x))
     torch._dynamo.reset()
     torch.testing.assert_close(cached(by_methods, tmp_path)(x), plain)
