@@ -6,6 +6,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "../internals/tensors.h"
@@ -41,6 +42,8 @@ at::Tensor bytes_of(const at::Tensor& tensor) {
   return (tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor).view(at::kByte);
 }
 
+std::atomic<bool> devices_left{false};
+
 }  // namespace
 
 DeviceLaunch::~DeviceLaunch() {
@@ -59,8 +62,10 @@ void DeviceNeighbours::give_away_held() {
   }
 }
 
+void DeviceLaunch::leave_devices() { devices_left = true; }
+
 void DeviceLaunch::close() {
-  if (neighbours_->last == this) {
+  if (!devices_left && neighbours_->last == this) {
     neighbours_->give_away_held();
     neighbours_->last = nullptr;
   }

@@ -59,6 +59,9 @@ class DeviceLaunch {
   // Makes outputs that the caller holds independent of the pool, whatever the policy.
   void close();
 
+  // The process ends: from now on nothing is asked of a device, which may be shut down before graphs go.
+  static void leave_devices();
+
   // What a call returns, with zeros for values; nothing is replayed.
   std::vector<at::Tensor> blank();
 

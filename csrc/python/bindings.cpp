@@ -279,6 +279,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def("add_output", &BoundLaunch::add_output)
       .def("held_outputs", &BoundLaunch::held_outputs)
       .def("close", &BoundLaunch::close)
+      .def_static("leave_devices", &DeviceLaunch::leave_devices)
       .def("blank", &BoundLaunch::blank)
       .def("run", &run_bound, py::arg("args"), py::arg("is_locked") = false);
   def_inputs(device_launch);

@@ -67,7 +67,7 @@ def test_what_cannot_be_cached_says_why_and_is_compiled(
         got, expected = got.held, expected.held
     torch.testing.assert_close(got, expected)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         call(x)
     assert not list(tmp_path.rglob("*.airgraph"))
 
@@ -165,7 +165,7 @@ def test_the_function_s_own_errors_come_through_and_leave_it_usable(tmp_path: Pa
     model = Mlp()
     call = cached(model.forward, tmp_path, strict=False)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         # Dynamo's word about 3.13.0 itself; to be removed with the support of 3.13.0.
         warnings.filterwarnings("ignore", message=r"Guards may run slower on Python 3\.13\.0")
         with pytest.raises((RuntimeError, torch._dynamo.exc.TorchDynamoException), match="8"):

@@ -23,7 +23,7 @@ def test_a_budget_refuses_before_the_capture(device: str) -> None:
     with pytest.warns(UserWarning, match=rf"memory_budget={budget}: the pool would grow from {before} to \d+ bytes"):
         compiled(large)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         torch.testing.assert_close(compiled(large), (large * 2).relu().sum(-1))
         torch.testing.assert_close(compiled(small), (small * 2).relu().sum(-1))
     found = report()

@@ -87,7 +87,7 @@ def test_policies_hold_across_the_graphs_of_a_pool(device: str) -> None:
     with pytest.warns(UserWarning, match="still held"):
         lenient(large)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         lenient(small)
     careless = make("overwrite")
     held = careless(small)

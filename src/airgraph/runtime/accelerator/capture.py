@@ -9,12 +9,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
+from torch.fx import Node
 
 from airgraph.errors import UnsupportedGraph
 from airgraph.options import Options
 from airgraph.program import source_lines
 from airgraph.program.inputs import InputRole, with_copies
 from airgraph.program.program import CaptureProgram
+from airgraph.program.streams import streams_of
+from airgraph.runtime.accelerator.streams import CaptureStreams, StreamsDevice
 from airgraph.runtime.engine.loading import engine
 from airgraph.runtime.recording.collection import uncollected
 from airgraph.runtime.recording.inputs import BufferForm, CaptureInput
@@ -26,7 +29,7 @@ __all__ = ["Capture", "CaptureDevice", "Recorded"]
 _ON_ONE_STREAM = {"aten", "prims", "prim"}
 
 
-class CaptureDevice(Protocol):
+class CaptureDevice(StreamsDevice, Protocol):
     """What a capture asks of its device."""
 
     def new_graph(self) -> Any:
@@ -56,13 +59,16 @@ class CaptureDevice(Protocol):
 class Recorded:
     """calls: operators that do work; views are none. outputs: as Walk.run gives them.
 
-    copied_nbytes: what the operators copy at each replay.
+    copied_nbytes: what the operators copy at each replay. streams: how many the graph runs on. held: what must live as
+    long as the graph does.
     """
 
     graph: Any
     outputs: list[Any]
     calls: int
     copied_nbytes: int
+    streams: int
+    held: list[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +106,15 @@ class Capture:
     def _attempt(self, pool: Any, stop_before: int | None = None) -> Recorded:
         """stop_before: capture only the calls before this one."""
         graph = self.device.new_graph()
-        run = _Run(self.device, self.program, self.inputs, self.buffers, stop_before)
+        tags = streams_of(self.program.gm.graph)
+        streams = CaptureStreams(self.device, tags) if len(tags) > 1 else None
+        run = _Run(self.device, self.program, self.inputs, self.buffers, stop_before, streams)
         outputs: list[Any] = []
         with uncollected(), _block_class()(self, graph, pool), suppress(_Stopped):
             outputs = run.run()
-        return Recorded(graph, outputs, run.calls, run.copied_nbytes)
+        return Recorded(
+            graph, outputs, run.calls, run.copied_nbytes, len(tags), [] if streams is None else streams.held
+        )
 
     def discard(self, graph: Any) -> None:
         for step in (graph.reset, self.device.synchronize):
@@ -151,14 +161,35 @@ class _Run(Walk):
         inputs: Sequence[CaptureInput],
         buffers: dict[int, torch.Tensor] | None = None,
         stop_before: int | None = None,
+        streams: CaptureStreams | None = None,
     ) -> None:
-        """Without buffers the arguments themselves are used, as in eager."""
+        """Without buffers the arguments themselves are used, as in eager; without streams all work is on one."""
         super().__init__(program, inputs)
+        self._streams = streams
+        self.overlaps = streams is not None
         self._device = device
         self._buffers = buffers or {}
         self._stop_before = stop_before
         self._position = 0
         self.calls = 0
+
+    def run(self) -> list[Any]:
+        if self._streams is None:
+            return super().run()
+        self._streams.fork()
+        try:
+            outputs = super().run()
+        except BaseException:
+            # Else the capture cannot end. What fails here has failed before.
+            with suppress(RuntimeError):
+                self._streams.join()
+            raise
+        self._streams.join()
+        return outputs
+
+    def mark(self, node: Node) -> None:
+        if self._streams is not None:
+            self._streams.mark(node)
 
     def buffer_for(self, given: CaptureInput, form: BufferForm) -> torch.Tensor:
         return self._buffers.get(given.index, given.arg)
@@ -169,7 +200,10 @@ class _Run(Walk):
         self._position += 1
         self.calls += not op.is_view
         try:
-            return op(*args, **kwargs)
+            if self._streams is None or self.stream is None:
+                return op(*args, **kwargs)
+            with self._streams.around(self.stream):
+                return op(*args, **kwargs)
         except RuntimeError as error:
             raise self._device.obstacle(error, op.name(), where) from error
 

@@ -26,8 +26,6 @@ __all__ = ["AcceleratorGraph"]
 class AcceleratorGraph(LaunchedGraph):
     """Serves `DeviceGraph`. Its outputs lie in the pool; an output still held is given memory of its own."""
 
-    streams = 1
-
     def __init__(
         self,
         program: CaptureProgram,
@@ -65,6 +63,8 @@ class AcceleratorGraph(LaunchedGraph):
         super().__init__(launch, outputs)
         self.nodes = recorded.calls
         self.copied_nbytes = recorded.copied_nbytes
+        self.streams = recorded.streams
+        self._held = recorded.held
 
     def error_of(self, failure: Any) -> ReplayError:
         return ReplayError(f"the replay failed on the device: {failure}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import re
 import threading
 import weakref
@@ -24,6 +26,7 @@ from airgraph.runtime.accelerator.capture import Capture, Recorded
 from airgraph.runtime.accelerator.footprint import predict_footprint
 from airgraph.runtime.accelerator.graph import AcceleratorGraph
 from airgraph.runtime.accelerator.pool import DevicePool
+from airgraph.runtime.engine.loading import engine
 from airgraph.runtime.protocol import Capabilities, DeviceMemory
 from airgraph.runtime.recording.inputs import CaptureInput, buffer_forms
 
@@ -141,6 +144,7 @@ class AcceleratorRuntime(ABC):
     def record(
         self, program: CaptureProgram, inputs: Sequence[CaptureInput], pool: DevicePool, options: Options
     ) -> AcceleratorGraph:
+        _leave_devices_at_exit()
         self._check_random_operators(program)
         if self._recording == threading.get_ident():
             raise UnsupportedGraph("it is called by an operator of a graph that is being captured")
@@ -237,3 +241,9 @@ class AcceleratorRuntime(ABC):
         if device is not None and device.index is not None:
             return device
         return torch.device(self.device_type, self.module.current_device())
+
+
+@functools.cache
+def _leave_devices_at_exit() -> None:
+    """Called when the device is in use, so that its package shuts it down after this at the end of the process."""
+    atexit.register(engine().DeviceLaunch.leave_devices)

@@ -14,6 +14,7 @@ from airgraph.program.nodes import without_views
 from airgraph.program.operators import copied_nbytes
 from airgraph.program.program import CaptureProgram
 from airgraph.program.stream_marks import is_mark
+from airgraph.program.streams import stream_of
 from airgraph.runtime.engine.loading import engine
 from airgraph.runtime.recording.inputs import BufferForm, CaptureInput
 from airgraph.runtime.recording.outputs import Constant, InputView
@@ -39,8 +40,11 @@ def shares_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
 class Walk:
     """One walk over the FX graph. A device says where inputs are copied to and what a call does.
 
-    copied_nbytes: what the operators walked over copy at each replay.
+    copied_nbytes: what the operators walked over copy at each replay. stream: of the node that is walked over.
+    overlaps: whether the device runs streams beside one another; memory that two of them use then lives to the end.
     """
+
+    overlaps = False
 
     def __init__(self, program: CaptureProgram, inputs: Sequence[CaptureInput]) -> None:
         self._program = program
@@ -48,6 +52,7 @@ class Walk:
         self._args = [each.arg for each in inputs]
         self._values: dict[Node, Any] = {}
         self.copied_nbytes = 0
+        self.stream: str | None = None
 
     def buffer_for(self, given: CaptureInput, form: BufferForm) -> torch.Tensor:
         """The tensor that stands for an input which is copied in. Override."""
@@ -57,6 +62,12 @@ class Walk:
         """Run or record an operator. Override."""
         raise NotImplementedError
 
+    def mark(self, node: Node) -> None:
+        """Do what a record of an event, a wait or a use of memory says. Override where streams overlap.
+
+        The order of the program is one that all marks allow.
+        """
+
     def made_here(self, value: torch.Tensor) -> bool:
         """Whether the graph writes this tensor at each replay. Override."""
         raise NotImplementedError
@@ -64,7 +75,7 @@ class Walk:
     def run(self) -> list[Any]:
         """The program's outputs: tensors that the graph makes, InputView and Constant. Raises UnsupportedGraph."""
         inputs = iter(self._inputs)
-        last_uses = _last_uses(self._program.gm.graph)
+        last_uses = _last_uses(self._program.gm.graph, across_streams=not self.overlaps)
         for node in self._program.gm.graph.nodes:
             if node.op == "placeholder":
                 given = next(inputs)
@@ -83,8 +94,9 @@ class Walk:
     def _call(self, node: Node) -> Any:
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self._values.__getitem__)
         if is_mark(node.target):
-            # Work is recorded in the order of the program, which is one that all marks allow.
+            self.mark(node)
             return None
+        self.stream = stream_of(node)
         if not isinstance(node.target, torch._ops.OpOverload):
             return node.target(*args, **kwargs)  # type: ignore[operator]
         where = source_lines.of_node(node)
@@ -135,12 +147,20 @@ class Walk:
         return node.target(self._on_real_input(node.args[0]), *rest[0], **rest[1])  # type: ignore[operator,arg-type]
 
 
-def _last_uses(graph: Graph) -> dict[Node, list[Node]]:
-    """For each node the nodes that nobody needs after it; outputs are needed to the end."""
+def _last_uses(graph: Graph, *, across_streams: bool) -> dict[Node, list[Node]]:
+    """For each node the nodes that nobody needs after it; outputs are needed to the end.
+
+    across_streams: also those that a node on another stream than their own uses.
+    """
     last: dict[Node, Node] = {}
+    kept: set[Node] = set()
     for node in graph.nodes:
         for used in (*node.all_input_nodes, node):
             last[used] = node
+            if not across_streams and stream_of(used) != stream_of(node):
+                kept.add(used)
+    for used in kept:
+        del last[used]
     found: dict[Node, list[Node]] = {}
     for node, user in last.items():
         if user.op != "output":

@@ -246,6 +246,10 @@ class DeviceLaunch(_Inputs):
     def close(self) -> None:
         """Nothing to do: see the class."""
 
+    @staticmethod
+    def leave_devices() -> None:
+        """Nothing to do: nothing is asked of a device when graphs go."""
+
     def blank(self) -> list[torch.Tensor]:
         return [torch.zeros_like(slot) for slot in self._slots]
 

@@ -1,0 +1,76 @@
+"""The streams of a graph as a device has them, for one capture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+from torch.fx import Node
+
+from airgraph.program.stream_marks import event_of
+from airgraph.program.streams import stream_of
+
+__all__ = ["CaptureStreams", "StreamsDevice"]
+
+
+class StreamsDevice(Protocol):
+    """What streams are made of."""
+
+    @property
+    def module(self) -> Any:
+        """torch.cuda, or what has its names."""
+        ...
+
+    def stream(self, tag: str, priority: int = 0) -> Any:
+        """The stream of a tag on the current device; the same for each capture."""
+        ...
+
+
+class CaptureStreams:
+    """Side streams that start at `fork` and have ended at `join`, and the events between.
+
+    The default stream is the one that is current at `fork`. held: what must live as long as the graph does.
+    """
+
+    def __init__(self, device: StreamsDevice, tags: Sequence[str | None]) -> None:
+        self._module = device.module
+        self._default = self._module.current_stream()
+        self._side = {tag: device.stream(tag) for tag in tags if tag is not None}
+        self._recorded: dict[str, Any] = {}
+        self.held: list[Any] = [*self._side.values()]
+
+    def fork(self) -> None:
+        start = self._event_on(self._default)
+        for stream in self._side.values():
+            stream.wait_event(start)
+
+    def join(self) -> None:
+        for stream in self._side.values():
+            self._default.wait_event(self._event_on(stream))
+
+    def around(self, tag: str | None) -> AbstractContextManager[Any]:
+        """A block whose work is on the stream of this tag."""
+        if tag is None:
+            return nullcontext()
+        block: AbstractContextManager[Any] = self._module.stream(self._side[tag])
+        return block
+
+    def mark(self, node: Node) -> None:
+        """Do what a record of an event or a wait says. Memory lives to the end of the capture anyway."""
+        event = event_of(node)
+        if event is None:
+            return
+        tag, waits = event
+        stream_tag = stream_of(node)
+        stream = self._default if stream_tag is None else self._side[stream_tag]
+        if waits:
+            stream.wait_event(self._recorded[tag])
+        else:
+            self._recorded[tag] = self._event_on(stream)
+
+    def _event_on(self, stream: Any) -> Any:
+        event = self._module.Event()
+        event.record(stream)
+        self.held.append(event)
+        return event

@@ -1,0 +1,97 @@
+"""The streams of a graph on the device, in the worst orders that their events allow."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from devices import why_missing
+
+pytestmark = pytest.mark.skipif(
+    why_missing("npu") is not None or "simcann" not in sys.modules, reason="needs the simulated Ascend runtime"
+)
+
+_FOUR_TENSORS = """
+import warnings, torch, torch_npu, airgraph
+from airgraph import ops, scope
+torch.set_grad_enabled(False)
+
+class FourTensors(torch.nn.Module):
+    # As the documentation of Ascend's TorchAir shows it.
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = airgraph.Event("66"), airgraph.Event("77")
+        self.multiplied, self.constant = airgraph.Event("multiplied"), torch.ones(64, 64, device="npu")
+
+    def forward(self, a, b, c, d):
+        added = a + b
+        self.first.record()
+        with scope.stream("1"):
+            self.first.wait()
+            multiplied = added @ c
+            ops.record_stream(added, "1")
+            self.second.record()
+        main = added @ d
+        with scope.stream("2"):
+            self.second.wait()
+            together = multiplied + a
+        self.constant.add_(1)
+        return multiplied, main, together, self.constant * 2
+
+model, twin = FourTensors(), FourTensors()
+call = torch.compile(model, backend="airgraph", fullgraph=True)
+for number in range(TIMES):
+    given = [torch.full((64, 64), float(number % 7 + i), device="npu") for i in range(4)]
+    for ours, theirs in zip(call(*given), twin(*given), strict=True):
+        assert torch.equal(ours.cpu(), theirs.cpu()), number
+(row,) = airgraph.explain().to_dict()["graphs"]
+assert (row["state"], row["streams"], row["replays"]) == ("captured", 3, TIMES), row
+print("right")
+"""
+
+_RACE = """
+import torch, torch_npu, airgraph
+from airgraph import scope
+torch.set_grad_enabled(False)
+
+def program(x):
+    made = (x + 1).exp().log()
+    with scope.stream("side"):
+        beside = made * 2
+    return beside + 0, made
+
+stale = []
+for check in ("off", "fix"):
+    torch._dynamo.reset()
+    call = torch.compile(program, backend="airgraph", fullgraph=True, options={"stream_check": check})
+    stale.append(0)
+    for number in range(1, 20):
+        x = torch.full((256,), float(number), device="npu")
+        stale[-1] += not torch.allclose(call(x)[0].cpu(), torch.full((256,), 2.0 * number + 2))
+print("stale", *stale)
+"""
+
+
+def _output_of(program: str, schedule: str) -> str:
+    settings = {**os.environ, "SIMCANN_SCHEDULE": schedule, "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(
+        [sys.executable, "-c", "import simcann\nsimcann.enable()\n" + textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        env=settings,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize(("schedule", "times"), [("adversarial", 1000), ("seed:1", 200), ("parallel", 200)])
+def test_four_tensors_on_three_streams(schedule: str, times: int) -> None:
+    assert "right" in _output_of(_FOUR_TENSORS.replace("TIMES", str(times)), schedule)
+
+
+def test_a_race_shows_where_nobody_looks_and_is_mended_where_somebody_does() -> None:
+    off, fixed = map(int, _output_of(_RACE, "adversarial").split("stale ")[1].split())
+    assert off > 0 and fixed == 0
