@@ -95,3 +95,34 @@ def test_four_tensors_on_three_streams(schedule: str, times: int) -> None:
 def test_a_race_shows_where_nobody_looks_and_is_mended_where_somebody_does() -> None:
     off, fixed = map(int, _output_of(_RACE, "adversarial").split("stale ")[1].split())
     assert off > 0 and fixed == 0
+
+
+_PRIORITIES = """
+import torch, torch_npu, airgraph
+from airgraph import scope
+torch.set_grad_enabled(False)
+made, stream = [], torch.npu.Stream
+
+class Noted(stream):
+    def __new__(cls, device=None, priority=0, **kwargs):
+        made.append(priority)
+        return super().__new__(cls, device, priority, **kwargs)
+
+torch.npu.Stream = Noted
+
+def program(x):
+    with scope.stream("urgent", priority=-1):
+        a = x + 1
+    with scope.stream("any"):
+        b = x + 2
+    return a, b
+
+a, b = torch.compile(program, backend="airgraph", fullgraph=True)(torch.ones(3, device="npu"))
+assert (a[0].item(), b[0].item()) == (2, 3)
+print("priorities", *sorted(made))
+"""
+
+
+def test_priorities_reach_the_device() -> None:
+    # One is of the stream that captures.
+    assert "priorities -1 0 0" in _output_of(_PRIORITIES, "parallel")

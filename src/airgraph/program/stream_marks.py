@@ -15,7 +15,18 @@ from torch.fx.traceback import annotate
 
 from airgraph.errors import StreamError
 
-__all__ = ["DEFAULT", "SCOPE", "Event", "event_of", "is_mark", "record_of", "record_stream", "stream", "wait_for"]
+__all__ = [
+    "DEFAULT",
+    "PRIORITY",
+    "SCOPE",
+    "Event",
+    "event_of",
+    "is_mark",
+    "record_of",
+    "record_stream",
+    "stream",
+    "wait_for",
+]
 
 # Of the stream that everything outside of a scope runs on.
 DEFAULT = "default"

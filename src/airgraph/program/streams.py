@@ -7,9 +7,9 @@ from torch.fx import Graph, Node
 from airgraph.errors import StreamError
 from airgraph.program import source_lines
 from airgraph.program.nodes import notes
-from airgraph.program.stream_marks import DEFAULT, SCOPE, event_of
+from airgraph.program.stream_marks import DEFAULT, PRIORITY, SCOPE, event_of
 
-__all__ = ["check_events", "put_on", "stream_of", "streams_of"]
+__all__ = ["check_events", "priorities_of", "put_on", "stream_of", "streams_of"]
 
 
 def stream_of(node: Node) -> str | None:
@@ -27,6 +27,16 @@ def put_on(node: Node, stream: str | None) -> None:
 def streams_of(graph: Graph) -> tuple[str | None, ...]:
     """The streams that a graph's nodes are on, as they come; the default one where there is no node."""
     return tuple(dict.fromkeys(stream_of(node) for node in graph.nodes if node.op == "call_function")) or (None,)
+
+
+def priorities_of(graph: Graph) -> dict[str, int]:
+    """Of each side stream the priority of the first scope that names it; 0 where none is known."""
+    found: dict[str, int] = {}
+    for node in graph.nodes:
+        stream = stream_of(node)
+        if node.op == "call_function" and stream is not None:
+            found.setdefault(stream, (node.meta.get("custom") or {}).get(PRIORITY, 0))
+    return found
 
 
 def check_events(graph: Graph) -> None:

@@ -16,7 +16,7 @@ from airgraph.options import Options
 from airgraph.program import source_lines
 from airgraph.program.inputs import InputRole, with_copies
 from airgraph.program.program import CaptureProgram
-from airgraph.program.streams import streams_of
+from airgraph.program.streams import priorities_of, streams_of
 from airgraph.runtime.accelerator.streams import CaptureStreams, StreamsDevice
 from airgraph.runtime.engine.loading import engine
 from airgraph.runtime.recording.collection import uncollected
@@ -106,15 +106,13 @@ class Capture:
     def _attempt(self, pool: Any, stop_before: int | None = None) -> Recorded:
         """stop_before: capture only the calls before this one."""
         graph = self.device.new_graph()
-        tags = streams_of(self.program.gm.graph)
-        streams = CaptureStreams(self.device, tags) if len(tags) > 1 else None
+        count, priorities = len(streams_of(self.program.gm.graph)), priorities_of(self.program.gm.graph)
+        streams = CaptureStreams(self.device, priorities) if count > 1 else None
         run = _Run(self.device, self.program, self.inputs, self.buffers, stop_before, streams)
         outputs: list[Any] = []
         with uncollected(), _block_class()(self, graph, pool), suppress(_Stopped):
             outputs = run.run()
-        return Recorded(
-            graph, outputs, run.calls, run.copied_nbytes, len(tags), [] if streams is None else streams.held
-        )
+        return Recorded(graph, outputs, run.calls, run.copied_nbytes, count, [] if streams is None else streams.held)
 
     def discard(self, graph: Any) -> None:
         for step in (graph.reset, self.device.synchronize):

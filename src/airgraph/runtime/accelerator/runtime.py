@@ -70,7 +70,7 @@ class AcceleratorRuntime(ABC):
         # The thread that is capturing.
         self._recording: int | None = None
         self._side_streams: dict[int, Any] = {}
-        self._streams: dict[tuple[int, str], Any] = {}
+        self._streams: dict[tuple[int, str, int], Any] = {}
         self._events: dict[tuple[int, str, bool], Any] = {}
         self._adopted: weakref.WeakValueDictionary[Any, DevicePool] = weakref.WeakValueDictionary()
 
@@ -124,7 +124,7 @@ class AcceleratorRuntime(ABC):
         return pool
 
     def stream(self, tag: str, priority: int = 0) -> Any:
-        key = (self.module.current_device(), tag)
+        key = (self.module.current_device(), tag, priority)
         if key not in self._streams:
             self._streams[key] = self.module.Stream(priority=priority)
         return self._streams[key]

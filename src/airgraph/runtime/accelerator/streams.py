@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -33,10 +33,11 @@ class CaptureStreams:
     The default stream is the one that is current at `fork`. held: what must live as long as the graph does.
     """
 
-    def __init__(self, device: StreamsDevice, tags: Sequence[str | None]) -> None:
+    def __init__(self, device: StreamsDevice, priorities: Mapping[str, int]) -> None:
+        """priorities: of all side streams, by tag."""
         self._module = device.module
         self._default = self._module.current_stream()
-        self._side = {tag: device.stream(tag) for tag in tags if tag is not None}
+        self._side = {tag: device.stream(tag, priority) for tag, priority in priorities.items()}
         self._recorded: dict[str, Any] = {}
         self.held: list[Any] = [*self._side.values()]
 
