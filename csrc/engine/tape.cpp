@@ -30,18 +30,24 @@ Tier Tape::append(RecordedCall call) {
   return step.tier;
 }
 
+void Tape::run_beside(const std::vector<Segment>& segments, size_t threads, bool is_worth_waking) {
+  schedule_ = std::make_unique<Schedule>(entries_, segments, threads, is_worth_waking);
+}
+
 void Tape::replay() {
   const ReplayGuard guard;
+  if (schedule_ != nullptr) {
+    schedule_->run();
+    return;
+  }
   size_t index = 0;
   try {
     for (const size_t count = entries_.size(); index < count; ++index) {
       const auto& entry = entries_[index];
       entry.fn(entry.ctx);
     }
-  } catch (const c10::Error& error) {
-    std::throw_with_nested(ReplayFailure(index, error.what_without_backtrace()));
-  } catch (const std::exception& error) {
-    std::throw_with_nested(ReplayFailure(index, error.what()));
+  } catch (...) {
+    throw_failure(index);
   }
 }
 

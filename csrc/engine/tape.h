@@ -3,21 +3,15 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <memory>
 #include <optional>
-#include <stdexcept>
-#include <string>
 #include <vector>
 
+#include "failure.h"
+#include "schedule.h"
 #include "step.h"
 
 namespace airgraph {
-
-// A kernel threw; `index` is the call's position on the tape. What it threw is nested.
-class ReplayFailure : public std::runtime_error {
- public:
-  ReplayFailure(size_t index, const std::string& what) : std::runtime_error(what), index(index) {}
-  size_t index;
-};
 
 // One operator call as recorded. `outs` are the slots of its fresh results, over fixed addresses.
 struct RecordedCall {
@@ -38,7 +32,11 @@ class Tape {
   // Prepares the call in the first tier that can serve it. Throws c10::Error if none can.
   Tier append(RecordedCall call);
 
-  // Runs all calls in order. Throws ReplayFailure; the tape stays usable.
+  // From now on replays run streams beside one another. The segments hold each call of the tape once; in the order of
+  // the tape none waits for a later one.
+  void run_beside(const std::vector<Segment>& segments, size_t threads, bool is_worth_waking);
+
+  // Runs all calls, in order where `run_beside` says nothing else. Throws ReplayFailure; the tape stays usable.
   void replay();
 
   // Replays `rounds` times; the median nanoseconds of each call, with the clock's own cost (some 20 ns) in them.
@@ -49,6 +47,7 @@ class Tape {
  private:
   std::vector<Entry> entries_;
   std::vector<std::unique_ptr<Step>> steps_;
+  std::unique_ptr<Schedule> schedule_;  // gone first: it holds on to the steps
 };
 
 }  // namespace airgraph

@@ -217,10 +217,22 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
            py::arg("kwargs"), py::arg("outs"), py::arg("fresh"), py::arg("needed"), py::arg("out_overload"),
            py::arg("redispatch"));
 
+  py::class_<Segment>(m, "Segment")
+      .def(py::init([](size_t stream, std::vector<size_t> calls, const std::vector<std::pair<size_t, size_t>>& waits,
+                       bool on_caller) {
+             Segment segment{stream, std::move(calls), {}, on_caller};
+             for (const auto& [other, segments] : waits) {
+               segment.waits.push_back({other, segments});
+             }
+             return segment;
+           }),
+           py::kw_only(), py::arg("stream"), py::arg("calls"), py::arg("waits"), py::arg("on_caller"));
+
   // `append` uses its call up.
   py::class_<Tape, std::shared_ptr<Tape>>(m, "Tape")
       .def(py::init<>())
       .def("append", [](Tape& self, RecordedCall& call) { return name_of(self.append(std::move(call))); })
+      .def("run_beside", &Tape::run_beside, py::arg("segments"), py::arg("threads"), py::arg("is_worth_waking"))
       .def("replay", &Tape::replay, py::call_guard<py::gil_scoped_release>())
       .def("profile", &Tape::profile, py::call_guard<py::gil_scoped_release>())
       .def("__len__", &Tape::size);

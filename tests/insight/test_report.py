@@ -21,8 +21,8 @@ def test_report_has_the_promised_keys() -> None:
     assert set(data) == {"graphs", "pools", "counters", "passes", "cached"} and data["cached"] == []
     (graph,) = data["graphs"]
     assert set(graph) == {
-        "name", "state", "reason", "key", "nodes", "streams", "pool", "arena_nbytes", "copied_nbytes",
-        "capture_ms", "replays",
+        "name", "state", "reason", "key", "nodes", "streams", "threads", "pool", "arena_nbytes",
+        "copied_nbytes", "capture_ms", "replays",
     }  # fmt: skip
     assert graph["state"] == "captured" and graph["nodes"] == 2 and graph["streams"] == 1 and graph["replays"] == 1
     assert graph["copied_nbytes"] == 400 and graph["arena_nbytes"] >= 400 and graph["capture_ms"] > 0

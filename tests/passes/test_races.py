@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_streams import STEPS, graph_of
 from torch import Tensor, nn
 from torch.fx import Graph, GraphModule, Node
 
@@ -17,46 +18,10 @@ from airgraph import scope
 from airgraph.errors import StreamError
 from airgraph.passes.races import insert_waits, races_in
 from airgraph.program.nodes import is_view, written_nodes
-from airgraph.program.stream_marks import event_of, record_of, wait_for
+from airgraph.program.stream_marks import event_of
 from airgraph.program.streams import check_events, put_on, stream_of
 
 _aten = torch.ops.aten
-_STREAMS = (None, "a", "b", "c")
-# Steps of a random program: what it does, on which stream, and numbers that choose its operands.
-_STEPS = st.tuples(
-    st.sampled_from(["add", "relu", "add_", "view", "record", "wait"]),
-    st.sampled_from(_STREAMS),
-    st.integers(0, 99),
-    st.integers(0, 99),
-)
-
-
-def _graph_of(steps: list[tuple[str, str | None, int, int]]) -> Graph:
-    graph = Graph()
-    values = [graph.placeholder("x"), graph.placeholder("y")]
-    recorded: list[str] = []
-    for kind, stream, first, second in steps:
-        left, right = values[first % len(values)], values[second % len(values)]
-        if kind == "record":
-            # One event may be recorded several times.
-            recorded.append(f"event {first % 2}")
-            node = record_of(graph, recorded[-1])
-        elif kind == "wait":
-            if not recorded:
-                continue
-            node = wait_for(graph, recorded[first % len(recorded)])
-        elif kind == "add_":
-            node = graph.call_function(_aten.add_.Tensor, (left, right))
-        elif kind == "view":
-            node = graph.call_function(_aten.view.default, (left, [-1]))
-        else:
-            target = _aten.add.Tensor if kind == "add" else _aten.relu.default
-            node = graph.call_function(target, (left, right) if kind == "add" else (left,))
-        put_on(node, stream)
-        if kind not in ("record", "wait"):
-            values.append(node)
-    graph.output(tuple(values[-2:]))
-    return graph
 
 
 def _memory_of(node: Node) -> Node:
@@ -104,9 +69,9 @@ def _observations(graph: Graph) -> set[frozenset[tuple[Node, Node, Node | None]]
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(_STEPS, max_size=7))
+@given(st.lists(STEPS, max_size=7))
 def test_a_race_is_what_some_order_of_the_streams_shows(steps: list[tuple[str, str | None, int, int]]) -> None:
-    graph = _graph_of(steps)
+    graph = graph_of(steps)
     races = races_in(graph)
     assert bool(races) == (len(_observations(graph)) > 1)
     module = GraphModule(nn.Module(), graph)

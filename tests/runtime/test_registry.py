@@ -22,7 +22,7 @@ from airgraph.runtime.protocol import Capabilities, DeviceMemory
 
 
 class ToyGraph:
-    streams = 1
+    streams = threads = 1
     copied_nbytes = 0
 
     def __init__(self, program, args, lease):

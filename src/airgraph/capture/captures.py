@@ -151,6 +151,7 @@ class Captures:
             key=str(key),
             nodes=device_graph.nodes,
             streams=device_graph.streams,
+            threads=device_graph.threads,
             pool=pool.id,
             arena_nbytes=device_graph.footprint.nbytes,
             copied_nbytes=_copied_nbytes(inputs) + device_graph.copied_nbytes,

@@ -27,6 +27,7 @@ class GraphRecord:
     key: str
     nodes: int = 0
     streams: int = 0
+    threads: int = 1
     pool: int | None = None
     arena_nbytes: int = 0
     copied_nbytes: int = 0

@@ -21,6 +21,7 @@ _ROW = (
     "key",
     "nodes",
     "streams",
+    "threads",
     "pool",
     "arena_nbytes",
     "copied_nbytes",

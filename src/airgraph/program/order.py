@@ -26,7 +26,8 @@ class WorkOrder:
         self.streams = max(stream_of, default=0) + 1 if streams is None else streams
         self.stream_of: list[int] = []
         self.waits: dict[int, tuple[int, ...]] = {}
-        # Of each step, its place on its stream.
+        # Of each step, the one before it on its stream, and its place there.
+        self._before: list[int | None] = []
         self._places: list[int] = []
         # Of each step, how many steps of each stream are done when it begins.
         self._done: list[tuple[int, ...]] = []
@@ -47,6 +48,7 @@ class WorkOrder:
         """Add a step at the end and return its number. Raises ValueError where it would wait for no earlier one."""
         step, before = len(self.stream_of), self._last[stream]
         self.stream_of.append(stream)
+        self._before.append(before)
         self._places.append(0 if before is None else self._places[before] + 1)
         self._done.append((0,) * self.streams if before is None else self._after(before))
         self._last[stream] = step
@@ -65,6 +67,10 @@ class WorkOrder:
     def last_of(self, stream: int) -> int | None:
         """The last step of a stream so far."""
         return self._last[stream]
+
+    def before_on_its_stream(self, step: int) -> int | None:
+        """The step that this one follows on its stream; None for the first."""
+        return self._before[step]
 
     def precedes(self, step: int, other: int) -> bool:
         """Whether a step is certainly done before another begins."""

@@ -7,6 +7,7 @@ result, which no rewrite may move or drop. Outside of a trace they do nothing: e
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 
 import torch
@@ -20,8 +21,11 @@ __all__ = [
     "PRIORITY",
     "SCOPE",
     "Event",
+    "current_scope",
     "event_of",
     "is_mark",
+    "is_record",
+    "is_wait",
     "record_of",
     "record_stream",
     "stream",
@@ -32,6 +36,14 @@ __all__ = [
 DEFAULT = "default"
 # In `node.meta["custom"]`: AOTAutograd reads the key "stream" itself, as a number.
 SCOPE, PRIORITY = "airgraph_stream", "airgraph_priority"
+
+
+class _Scopes(threading.local):
+    def __init__(self) -> None:
+        self.tags: list[str] = []
+
+
+_scopes = _Scopes()
 
 _library = torch.library.Library("airgraph", "DEF")
 _library.define("record_event(str tag) -> ()")
@@ -61,7 +73,16 @@ def stream(tag: str, priority: int = 0) -> Iterator[None]:
         with annotate({SCOPE: tag, PRIORITY: priority}):
             yield
     else:
-        yield
+        _scopes.tags.append(tag)
+        try:
+            yield
+        finally:
+            _scopes.tags.pop()
+
+
+def current_scope() -> str | None:
+    """The tag of the innermost block of `stream` that this thread is in, outside of a trace."""
+    return _scopes.tags[-1] if _scopes.tags else None
 
 
 class Event:
@@ -100,6 +121,16 @@ def record_stream(tensor: torch.Tensor, tag: str) -> None:
 def is_mark(target: object) -> bool:
     """Whether an operator only marks the order of work, and computes nothing."""
     return target in (_RECORD, _WAIT, _RECORD_STREAM)
+
+
+def is_wait(target: object) -> bool:
+    """Whether a mark waits for an event."""
+    return target is _WAIT
+
+
+def is_record(target: object) -> bool:
+    """Whether a mark records an event."""
+    return target is _RECORD
 
 
 def event_of(node: Node) -> tuple[str, bool] | None:

@@ -71,11 +71,13 @@ class DeviceEvent(Protocol):
 class DeviceGraph(Protocol):
     """One recording, ready to replay. Not thread-safe: the caller holds the replay lock of its pool.
 
-    footprint: what it takes of the pool. copied_nbytes: what operators of the graph copy at each replay.
+    threads: of the host, that replay it at most. footprint: what it takes of the pool. copied_nbytes: what operators of
+    the graph copy at each replay.
     """
 
     nodes: int
     streams: int
+    threads: int
     footprint: Footprint
     copied_nbytes: int
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from airgraph.program.program import CaptureProgram
 from airgraph.program.streams import priorities_of, streams_of
 from airgraph.runtime.accelerator.streams import CaptureStreams, StreamsDevice
 from airgraph.runtime.engine.loading import engine
+from airgraph.runtime.protocol import Capabilities
 from airgraph.runtime.recording.collection import uncollected
 from airgraph.runtime.recording.inputs import BufferForm, CaptureInput
 from airgraph.runtime.recording.walk import Walk, constants_of, shares_memory
@@ -31,6 +33,11 @@ _ON_ONE_STREAM = {"aten", "prims", "prim"}
 
 class CaptureDevice(StreamsDevice, Protocol):
     """What a capture asks of its device."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """max_streams: how many may exist at once."""
+        ...
 
     def new_graph(self) -> Any:
         """An empty graph: capture_begin, capture_end, pool, replay, reset."""
@@ -106,8 +113,10 @@ class Capture:
     def _attempt(self, pool: Any, stop_before: int | None = None) -> Recorded:
         """stop_before: capture only the calls before this one."""
         graph = self.device.new_graph()
-        count, priorities = len(streams_of(self.program.gm.graph)), priorities_of(self.program.gm.graph)
-        streams = CaptureStreams(self.device, priorities) if count > 1 else None
+        priorities = priorities_of(self.program.gm.graph)
+        most = self.options.max_streams or self.device.capabilities.max_streams or sys.maxsize
+        count = min(len(streams_of(self.program.gm.graph)), most)
+        streams = CaptureStreams(self.device, priorities, most - 1) if count > 1 else None
         run = _Run(self.device, self.program, self.inputs, self.buffers, stop_before, streams)
         outputs: list[Any] = []
         with uncollected(), _block_class()(self, graph, pool), suppress(_Stopped):

@@ -62,6 +62,7 @@ class AcceleratorGraph(LaunchedGraph):
             launch.add_output(out)
         super().__init__(launch, outputs)
         self.nodes = recorded.calls
+        self.threads = 1
         self.copied_nbytes = recorded.copied_nbytes
         self.streams = recorded.streams
         self._held = recorded.held

@@ -33,21 +33,27 @@ class CaptureStreams:
     The default stream is the one that is current at `fork`. held: what must live as long as the graph does.
     """
 
-    def __init__(self, device: StreamsDevice, priorities: Mapping[str, int]) -> None:
-        """priorities: of all side streams, by tag."""
+    def __init__(self, device: StreamsDevice, priorities: Mapping[str, int], most: int) -> None:
+        """priorities: of all side streams, by tag. most: side streams of the device; tags share them by turns.
+
+        Streams of one graph that become one stream of the device run one after another, as their program does.
+        """
         self._module = device.module
         self._default = self._module.current_stream()
-        self._side = {tag: device.stream(tag, priority) for tag, priority in priorities.items()}
+        # Named by number: graphs share what streams the device has.
+        first = list(priorities.values())[:most]
+        self._taken = [device.stream(f"side {number}", priority) for number, priority in enumerate(first)]
+        self._side = {tag: self._taken[number % len(self._taken)] for number, tag in enumerate(priorities)}
         self._recorded: dict[str, Any] = {}
-        self.held: list[Any] = [*self._side.values()]
+        self.held: list[Any] = [*self._taken]
 
     def fork(self) -> None:
         start = self._event_on(self._default)
-        for stream in self._side.values():
+        for stream in self._taken:
             stream.wait_event(start)
 
     def join(self) -> None:
-        for stream in self._side.values():
+        for stream in self._taken:
             self._default.wait_event(self._event_on(stream))
 
     def around(self, tag: str | None) -> AbstractContextManager[Any]:

@@ -15,6 +15,7 @@ from airgraph.memory.pool import Lease
 from airgraph.memory.verify import violations
 from airgraph.program.order import WorkOrder
 from airgraph.program.trees import mapped
+from airgraph.runtime.cpu.beside import beside_one_another
 from airgraph.runtime.cpu.out_variants import functional_of, is_elementwise, out_overload, takes_any_strides
 from airgraph.runtime.cpu.tape import BufferKind, Call, Recording, TensorRef
 from airgraph.runtime.engine.loading import engine
@@ -39,13 +40,17 @@ class ArenaPlan:
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """tape: of the engine. data: each buffer as bytes where it lies. tiers: which serves each call."""
+    """tape: of the engine. data: each buffer as bytes where it lies. tiers: which serves each call.
+
+    threads: how many run it at most; 1: its streams one after another.
+    """
 
     tape: Any
     data: tuple[torch.Tensor, ...]
     lease: Lease
     arena: ArenaPlan
     tiers: tuple[str, ...]
+    threads: int
 
     def view(self, ref: TensorRef) -> torch.Tensor:
         return _view(self.data, ref)
@@ -56,12 +61,14 @@ def plan_arena(recording: Recording, elsewhere: Collection[int]) -> ArenaPlan:
 
     elsewhere: buffers that do not lie in the arena, such as inputs and outputs.
     """
-    order = WorkOrder.line(len(recording.calls) + 2)
+    order = _with_edges(recording.order)
     before, after = 0, len(order) - 1
     uses: dict[int, set[int]] = {}
     for step, call in enumerate(recording.calls, start=before + 1):
         for touched in call.touched():
             uses.setdefault(touched, set()).add(step)
+    for kept in recording.to_the_end & uses.keys():
+        uses[kept].add(after)
     buffers = tuple(
         index
         for index, buffer in enumerate(recording.buffers)
@@ -75,6 +82,17 @@ def plan_arena(recording: Recording, elsewhere: Collection[int]) -> ArenaPlan:
     return ArenaPlan(buffers, lifetimes, order, assign_offsets(lifetimes, order), tuple(edges))
 
 
+def _with_edges(calls: WorkOrder) -> WorkOrder:
+    """The order of calls with a step before all of them and one after."""
+    order = WorkOrder(streams=calls.streams)
+    order.append(0)
+    for step, stream in enumerate(calls.stream_of, start=1):
+        order.append(stream, [0, *(other + 1 for other in calls.waits.get(step - 1, ()))])
+    ends = [order.last_of(stream) for stream in range(1, order.streams)]
+    order.append(0, [end for end in ends if end is not None])
+    return order
+
+
 def check_plan(arena: ArenaPlan) -> None:
     """Raises InternalError if the plan lets two buffers overlap that are used at the same time."""
     wrong = violations(arena.lifetimes, arena.order, arena.plan, alignment=ALIGNMENT)
@@ -82,10 +100,17 @@ def check_plan(arena: ArenaPlan) -> None:
         raise InternalError(f"the memory plan is wrong, please report it: {'; '.join(wrong[:3])}")
 
 
-def assemble(recording: Recording, arena: ArenaPlan, placed: Mapping[int, torch.Tensor], lease: Lease) -> Assembled:
+def assemble(
+    recording: Recording,
+    arena: ArenaPlan,
+    placed: Mapping[int, torch.Tensor],
+    lease: Lease,
+    max_streams: int | None = None,
+) -> Assembled:
     """Prepare a tape.
 
-    placed: the buffers that do not lie in the arena, as bytes. lease: holds a region for the arena.
+    placed: the buffers that do not lie in the arena, as bytes. lease: holds a region for the arena. max_streams: that
+    run beside one another; None: one a core.
     Raises UnsupportedGraph naming operator and line if the engine cannot serve a call.
     """
     if lease.region is None:
@@ -107,7 +132,14 @@ def assemble(recording: Recording, arena: ArenaPlan, placed: Mapping[int, torch.
         # A result that is written into an argument is needed whoever reads it.
         needed = [served is not call or ref.buffer in placed or touches[ref.buffer] > 1 for ref in served.outs]
         tiers.append(_append(tape, served, data, needed))
-    return Assembled(tape, tuple(data), lease, arena, tuple(tiers))
+    beside = beside_one_another(recording, max_streams)
+    if beside is not None:
+        segments = [
+            native.Segment(stream=each.stream, calls=list(each.calls), waits=list(each.waits), on_caller=each.on_caller)
+            for each in beside.segments
+        ]
+        tape.run_beside(segments, beside.threads, beside.is_worth_waking)
+    return Assembled(tape, tuple(data), lease, arena, tuple(tiers), 1 if beside is None else beside.threads)
 
 
 def _as_functional(call: Call) -> Call:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from airgraph.errors import CaptureError
 from airgraph.memory.locks import renew_after_fork
+from airgraph.runtime.cpu.capture_streams import CaptureStreams
 
 __all__ = ["CAPTURE_ERROR_MODES", "Capture", "begin", "check_unsafe_call", "current", "end"]
 
@@ -18,6 +19,7 @@ CAPTURE_ERROR_MODES = ("global", "thread_local", "relaxed")
 class Capture(Protocol):
     capture_error_mode: str
     thread: int
+    streams: CaptureStreams
 
     def invalidate(self, why: str) -> None: ...
 

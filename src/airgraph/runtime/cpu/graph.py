@@ -7,6 +7,7 @@ from typing import Any
 
 from airgraph.errors import ReplayError
 from airgraph.memory.occupancy import Slot
+from airgraph.program.stream_marks import DEFAULT
 from airgraph.runtime.cpu.assemble import Assembled
 from airgraph.runtime.cpu.tape import Recording
 from airgraph.runtime.engine.loading import engine
@@ -29,8 +30,6 @@ class InputBuffer:
 class CpuGraph(LaunchedGraph):
     """Serves `DeviceGraph`."""
 
-    streams = 1
-
     def __init__(
         self,
         recording: Recording,
@@ -47,6 +46,8 @@ class CpuGraph(LaunchedGraph):
         self._buffers = buffers
         self.copied_nbytes = copied_nbytes
         self.nodes = len(recording.calls)
+        self.streams = recording.order.streams
+        self.threads = assembled.threads
         self.footprint = assembled.lease.footprint
         self.tiers = Counter(assembled.tiers)
         self.arena = assembled.arena
@@ -71,15 +72,16 @@ class CpuGraph(LaunchedGraph):
     def describe(self) -> list[str]:
         """Operator, tier, where its results lie and how large they are, stream and the user's line."""
         offsets = dict(zip(self.arena.buffers, self.arena.plan.offsets, strict=True))
-        lines = [f"{'operator':40} {'tier':10} {'result at':>12} {'bytes':>12} {'stream':>6}  line"]
-        for call, tier in zip(self._recording.calls, self._assembled.tiers, strict=True):
+        lines = [f"{'operator':40} {'tier':10} {'result at':>12} {'bytes':>12} {'stream':>10}  line"]
+        streams = self._recording.order.stream_of
+        for call, tier, stream in zip(self._recording.calls, self._assembled.tiers, streams, strict=True):
             ref = call.result()
-            place, nbytes = "-", 0
+            place, nbytes, tag = "-", 0, self._recording.streams[stream] or DEFAULT
             if ref is not None:
                 buffer = self._recording.buffers[ref.buffer]
                 place = str(offsets[ref.buffer]) if ref.buffer in offsets else buffer.kind.value
                 nbytes = buffer.nbytes
-            lines.append(f"{call.op.name():40} {tier:10} {place:>12} {nbytes:>12} {0:>6}  {call.source}")
+            lines.append(f"{call.op.name():40} {tier:10} {place:>12} {nbytes:>12} {tag:>10}  {call.source}")
         return lines
 
     def close(self) -> None:

@@ -24,6 +24,7 @@ from airgraph.memory.pool import ArenaPool
 from airgraph.runtime.cpu import captures
 from airgraph.runtime.cpu.assemble import Assembled, assemble, plan_arena
 from airgraph.runtime.cpu.graph import replay_error
+from airgraph.runtime.cpu.races import without_races
 from airgraph.runtime.cpu.session import READ_NATIVELY, Session
 from airgraph.runtime.cpu.streams import Stream, current_stream, leave_streams, stream_depth
 from airgraph.runtime.cpu.streams import stream as use_stream
@@ -119,6 +120,8 @@ class CPUGraph:
         if current_stream() is not session.stream:
             raise CaptureError("capture must end on the same stream it began on.")
         self._close(session)
+        if session.invalid is None:
+            session.streams.check_joined()
         if session.invalid is not None:
             raise CaptureError(f"the capture was invalidated: {session.invalid}")
         try:
@@ -198,7 +201,7 @@ class CPUGraph:
         self._state = _State.EMPTY
 
     def _finish(self, session: Session) -> None:
-        recording = session.recorder.finish()
+        recording = without_races(session.recorder.finish())
         self._default_dtype = session.default_dtype if any(map(_promotes, recording.calls)) else None
         memory: list[_Memory] = []
         for index, buffer in enumerate(recording.buffers):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.fx import Node
 
 from airgraph.memory.budget import check_budget
 from airgraph.memory.footprint import Footprint
@@ -13,6 +14,8 @@ from airgraph.memory.pool import ArenaPool
 from airgraph.options import Options
 from airgraph.program.inputs import InputPolicy
 from airgraph.program.program import CaptureProgram
+from airgraph.program.stream_marks import event_of
+from airgraph.program.streams import stream_of
 from airgraph.runtime.cpu.assemble import assemble, check_plan, plan_arena
 from airgraph.runtime.cpu.graph import CpuGraph, InputBuffer
 from airgraph.runtime.cpu.recorder import Recorder
@@ -36,7 +39,19 @@ class _Recording(Walk):
         return self._recorder.input_buffer(form)
 
     def call(self, op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], where: str) -> Any:
+        self._recorder.order.current = self.stream
         return self._recorder.record(op, args, kwargs, where)
+
+    def mark(self, node: Node) -> None:
+        order, stream = self._recorder.order, stream_of(node)
+        event = event_of(node)
+        if event is None:
+            (tensor,) = (self._values[used] for used in node.all_input_nodes)
+            self._recorder.keep_to_the_end(tensor)
+        elif event[1]:
+            order.wait(event[0], stream)
+        else:
+            order.record(event[0], stream)
 
     def made_here(self, value: torch.Tensor) -> bool:
         return self._recorder.buffer_of(value) is not None
@@ -76,7 +91,7 @@ def record(program: CaptureProgram, inputs: Sequence[CaptureInput], pool: ArenaP
             placed[buffer] = buffers[-1].data
         else:
             placed[buffer] = pool.inputs.block(position, nbytes)[:nbytes]
-    assembled = assemble(recording, arena, placed, lease)
+    assembled = assemble(recording, arena, placed, lease, options.max_streams)
     if pool.neighbours is None:
         pool.neighbours = native.Neighbours()
     followed = _followed_storages(program, recorder, inputs, options)

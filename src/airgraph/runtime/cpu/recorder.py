@@ -17,6 +17,7 @@ from airgraph.errors import UnsupportedGraph
 from airgraph.program.operators import functional_form, is_view_operator, written_arguments
 from airgraph.program.support import capture_obstacle
 from airgraph.program.trees import leaves_of, mapped
+from airgraph.runtime.cpu.call_order import CallOrder
 from airgraph.runtime.cpu.tape import Buffer, BufferKind, Call, Recording, TensorRef
 from airgraph.runtime.engine.loading import engine
 from airgraph.runtime.recording.inputs import BufferForm
@@ -36,7 +37,10 @@ _RESIZES = {"aten::resize_", "aten::resize_as_", "aten::_resize_output_"}
 
 
 class Recorder:
-    """One recording in the making. keep_external: whether tensors from outside stay alive with the recording."""
+    """One recording in the making. keep_external: whether tensors from outside stay alive with the recording.
+
+    order: of its calls; whoever records says there which stream they are on.
+    """
 
     def __init__(self, *, keep_external: bool) -> None:
         self._engine = engine()
@@ -48,6 +52,8 @@ class Recorder:
         self._keep_external = keep_external
         self.kept: list[torch.UntypedStorage] = []
         self.inputs: list[TensorRef] = []
+        self.order = CallOrder()
+        self._to_the_end: set[int] = set()
 
     def input_buffer(self, form: BufferForm) -> torch.Tensor:
         """A tensor without memory for a user input that is copied in before each replay."""
@@ -91,7 +97,14 @@ class Recorder:
         return sum(buffer in call.touched() for call in self._calls)
 
     def finish(self) -> Recording:
-        return Recording(tuple(self._calls), tuple(self._buffers))
+        order, tags = self.order.finish(), self.order.tags()
+        return Recording(tuple(self._calls), tuple(self._buffers), order, tags, frozenset(self._to_the_end))
+
+    def keep_to_the_end(self, tensor: torch.Tensor) -> None:
+        """No other buffer gets the memory of this tensor within the graph."""
+        buffer = self.buffer_of(tensor)
+        if buffer is not None:
+            self._to_the_end.add(buffer)
 
     def buffer_of(self, tensor: torch.Tensor) -> int | None:
         """The buffer that a tensor lies in, or None if no recorded call touched it."""
@@ -150,6 +163,7 @@ class Recorder:
                 where,
             )
         )
+        self.order.call(draws=torch.Tag.nondeterministic_seeded in op.tags)
         if not returns:
             return None
         return handed_out[0] if len(returns) == 1 else tuple(handed_out)

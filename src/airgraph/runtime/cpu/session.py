@@ -10,8 +10,9 @@ from torch.overrides import TorchFunctionMode
 
 from airgraph.errors import CaptureError, UnsupportedGraph
 from airgraph.program import source_lines
-from airgraph.program.stream_marks import is_mark
+from airgraph.program.stream_marks import is_mark, is_record, is_wait
 from airgraph.runtime.cpu import captures
+from airgraph.runtime.cpu.capture_streams import CaptureStreams
 from airgraph.runtime.cpu.recorder import Recorder
 from airgraph.runtime.cpu.streams import current_stream
 from airgraph.runtime.engine.loading import engine
@@ -33,6 +34,7 @@ class Session:
         self.stream = current_stream()
         self.default_dtype = torch.get_default_dtype()
         self.recorder = Recorder(keep_external=True)
+        self.streams = CaptureStreams(self.recorder.order, self.stream)
         self.invalid: str | None = None
         self._modes = (_RefuseReads(self), _RecordCalls(self))
         self._before = engine().ThreadState()
@@ -40,6 +42,15 @@ class Session:
 
     def invalidate(self, why: str) -> None:
         self.invalid = self.invalid or why
+
+    def mark(self, func: Any, args: Any) -> None:
+        """An event of a tag, or memory that a stream of a tag uses."""
+        if is_record(func):
+            self.streams.record_tag(args[0], current_stream())
+        elif is_wait(func):
+            self.streams.wait_tag(args[0], current_stream())
+        else:
+            self.recorder.keep_to_the_end(args[0])
 
     def enter(self) -> None:
         # Casts of weights that a call outside has made are not part of the graph, nor those of the graph of others.
@@ -82,6 +93,7 @@ class _RecordCalls(TorchDispatchMode):
         if not isinstance(func, torch._ops.OpOverload):
             raise self._session.refuse(f"{func} at {source_lines.of_caller()}: higher-order operators are not captured")
         if is_mark(func):
+            self._session.mark(func, args)
             return None
         if has_kernel_for(func.name(), "CompositeImplicitAutograd"):
             with self:
@@ -89,7 +101,11 @@ class _RecordCalls(TorchDispatchMode):
             if result is not NotImplemented:
                 return result
         try:
+            self._session.streams.enter_current(current_stream(), source_lines.of_caller)
             return self._session.recorder.record(func, args, kwargs, source_lines.of_caller)
+        except CaptureError as error:
+            self._session.invalidate(str(error))
+            raise
         except UnsupportedGraph as error:
             raise self._session.refuse(f"cannot be captured: {error}") from error
 

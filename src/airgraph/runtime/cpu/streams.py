@@ -1,7 +1,8 @@
 """Streams and events of the CPU: the order of work, as `torch.cuda` names it.
 
-Work on the CPU runs in the calling thread, so a stream is an order that is always kept and an event is done
-as soon as it is recorded. A capture belongs to the stream that was current when it began.
+Eager work on the CPU runs in the calling thread, so its order is always kept and an event is done as soon as it is
+recorded. A capture belongs to the stream that was current when it began. Other streams become part of it when they wait
+for an event that is recorded in it, and its replays run them beside one another.
 """
 
 from __future__ import annotations
@@ -49,14 +50,17 @@ class Stream:
 class Event:
     """A point in a stream's order."""
 
-    def __init__(self) -> None:
-        self._recorded = False
-
     def record(self, stream: Stream | None = None) -> None:
-        self._recorded = True
+        """Mark what `stream` (the current one) has been given so far."""
+        capture = captures.current()
+        if capture is not None:
+            capture.streams.record(self, stream if stream is not None else current_stream())
 
     def wait(self, stream: Stream | None = None) -> None:
         """Later work of `stream` (the current one) runs after this event; an event never recorded is no wait."""
+        capture = captures.current()
+        if capture is not None:
+            capture.streams.wait(self, stream if stream is not None else current_stream())
 
     def query(self) -> bool:
         captures.check_unsafe_call("Event.query()")

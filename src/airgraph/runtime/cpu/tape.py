@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from airgraph.program.order import WorkOrder
 from airgraph.program.trees import leaves_of
 from airgraph.torch_internals.storages import StorageWeakRef
 
@@ -90,5 +91,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
+    """order: of the calls. streams: the tags of its streams; None: the default one.
+
+    to_the_end: buffers whose memory no other gets, since a stream was recorded for them.
+    """
+
     calls: tuple[Call, ...]
     buffers: tuple[Buffer, ...]
+    order: WorkOrder
+    streams: tuple[Any, ...] = (None,)
+    to_the_end: frozenset[int] = frozenset()

@@ -58,6 +58,16 @@ class RecordedCall:
     redispatch: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """See `csrc/engine/schedule.h`."""
+
+    stream: int
+    calls: list[int]
+    waits: list[tuple[int, int]]
+    on_caller: bool
+
+
 class Tape:
     """Calls of ATen operators with arguments over fixed addresses."""
 
@@ -70,6 +80,9 @@ class Tape:
         slots = [out if read else None for out, read in zip(call.outs, call.needed, strict=True)]
         self._calls.append((op, call.args, call.kwargs, slots, call.fresh))
         return "python"
+
+    def run_beside(self, segments: list[Segment], threads: int, is_worth_waking: bool) -> None:
+        """Nothing: the order of the tape is one that all streams allow."""
 
     def __len__(self) -> int:
         return len(self._calls)

@@ -1,0 +1,101 @@
+// Replays a tape of several streams: which calls run beside which, on whatever threads are there.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "step.h"
+#include "thread_share.h"
+
+namespace airgraph {
+
+// Calls of one stream that follow one another; it begins when so many segments of other streams are done.
+struct Segment {
+  struct Wait {
+    size_t stream;
+    size_t segments;
+  };
+  size_t stream = 0;
+  std::vector<size_t> calls;  // positions on the tape
+  std::vector<Wait> waits;
+  bool on_caller = false;  // only on the thread that replays
+};
+
+// The segments of a tape, in the order of their streams. Any thread may run the next segment of any stream once its
+// waits are over, so the calling thread alone comes to the end; workers only make it sooner. What counts is one number
+// a stream: in which replay it is, how many of its segments are done, and whether the next is being run. It only grows,
+// so a worker that slept through a replay does no harm.
+class Schedule {
+ public:
+  // threads: that run it at most, the calling one included. is_worth_waking: whether workers that sleep are to be
+  // woken, rather than left asleep unless replays follow one another closely.
+  Schedule(const std::vector<Entry>& entries, const std::vector<Segment>& segments, size_t threads,
+           bool is_worth_waking);
+  Schedule(const Schedule&) = delete;
+  Schedule& operator=(const Schedule&) = delete;
+  ~Schedule();
+
+  // Runs all segments, one replay at a time. Throws ReplayFailure of the first call, in the order of the tape, that
+  // fails; those before it are done then, some of those after it may be.
+  void run();
+
+  // Runs what is ready, on a worker of a team; whether there was anything.
+  bool help(size_t worker);
+
+  // In the child of a fork, where there are no other threads any more.
+  void survive_fork();
+
+  size_t threads() const { return threads_; }
+
+ private:
+  struct Call {
+    Entry entry;
+    size_t index;  // on the tape
+  };
+  struct Part {
+    std::vector<Call> calls;
+    std::vector<Segment::Wait> waits;
+    bool on_caller;
+    bool awaited;  // by another stream
+  };
+  struct alignas(64) Stream {
+    std::atomic<uint64_t> state{0};
+    std::vector<Part> parts;
+    bool by_caller = false;  // who runs the part that is being run
+  };
+  static constexpr size_t kNone = std::numeric_limits<size_t>::max();
+
+  bool advance(Stream& stream, bool is_caller);
+  bool is_ready(const Part& part, uint64_t replay) const;
+  void execute(const Part& part);
+  void fail(size_t index);
+  void wait_for_workers(uint64_t replay);
+  bool try_all(uint64_t replay, bool& is_finished);
+
+  const size_t threads_;
+  const bool is_worth_waking_;
+  std::vector<Stream> streams_;
+  std::chrono::steady_clock::time_point last_end_{};
+
+  alignas(64) std::atomic<uint64_t> begun_{0};  // replays
+  std::atomic<uint32_t> floats_{0};
+  std::atomic<int> intra_op_{1};
+  std::atomic<std::thread::id> runner_{};
+
+  alignas(64) std::atomic<size_t> failed_{kNone};
+  std::mutex failure_mutex_;
+  std::exception_ptr failure_;
+
+  alignas(64) std::atomic<bool> caller_sleeps_{false};
+  std::mutex sleep_mutex_;
+  std::condition_variable done_;
+};
+
+}  // namespace airgraph

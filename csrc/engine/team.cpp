@@ -1,0 +1,171 @@
+#include "team.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+#include <system_error>
+
+#include "guard.h"
+#include "schedule.h"
+#include "spin.h"
+
+namespace airgraph {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A worker that found nothing to do for so long sleeps. Waking it costs about as much.
+constexpr auto kAwake = std::chrono::microseconds(50);
+// The clock is read once in so many looks.
+constexpr int kLooks = 16;
+
+}  // namespace
+
+Team::Team() = default;
+
+Team& Team::instance() {
+  // Never destroyed: threads may outlive what is static.
+  static auto* team = [] {
+    auto* made = new Team();
+    pthread_atfork(nullptr, nullptr, [] { Team::instance().survive_fork(); });
+    return made;
+  }();
+  return *team;
+}
+
+void Team::join(Schedule& schedule) {
+  const std::lock_guard staff(staff_mutex_);
+  schedules_.insert(&schedule);
+  hire();
+}
+
+void Team::leave(Schedule& schedule) {
+  const std::lock_guard staff(staff_mutex_);
+  schedules_.erase(&schedule);
+  auto* expected = &schedule;
+  offered_.compare_exchange_strong(expected, nullptr);
+  for (const auto& worker : workers_) {
+    while (worker->visited.load() == &schedule) {
+      std::this_thread::yield();
+    }
+  }
+  if (schedules_.empty()) {
+    dismiss();
+  }
+}
+
+bool Team::offer(Schedule& schedule, bool wake_sleepers) {
+  if (busy_.exchange(true, std::memory_order_acquire)) {
+    return false;
+  }
+  if (understaffed_.load(std::memory_order_relaxed)) {
+    const std::lock_guard staff(staff_mutex_);
+    hire();
+  }
+  if (offered_.load(std::memory_order_relaxed) != &schedule) {
+    offered_.store(&schedule);
+  }
+  if (wake_sleepers && has_sleepers()) {
+    wake();
+  }
+  return true;
+}
+
+void Team::wake() {
+  {
+    const std::lock_guard lock(mutex_);
+    wakes_ = sleepers_.load(std::memory_order_relaxed);
+  }
+  wanted_.notify_all();
+}
+
+void Team::hire() {
+  size_t wanted = 0;
+  for (const auto* schedule : schedules_) {
+    wanted = std::max(wanted, schedule->threads() - 1);
+  }
+  while (workers_.size() < wanted) {
+    auto worker = std::make_unique<Worker>();
+    auto& self = *worker;
+    const size_t number = workers_.size();
+    workers_.push_back(std::move(worker));
+    try {
+      self.thread = std::thread([this, &self, number] { work(self, number); });
+    } catch (const std::system_error&) {
+      // No more threads are to be had. The thread that replays does the work.
+      workers_.pop_back();
+      break;
+    }
+  }
+  understaffed_.store(false, std::memory_order_relaxed);
+}
+
+void Team::dismiss() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  wanted_.notify_all();
+  for (const auto& worker : workers_) {
+    worker->thread.join();
+  }
+  workers_.clear();
+  ends_ = false;
+}
+
+void Team::work(Worker& self, size_t number) {
+  at::init_num_threads();
+  const ReplayGuard guard;
+  auto idle_since = Clock::now();
+  int looks = 0;
+  while (true) {
+    auto* schedule = offered_.load(std::memory_order_acquire);
+    bool found = false;
+    if (schedule != nullptr) {
+      // Once this is seen, the schedule stays; if it was withdrawn before, that is seen here.
+      self.visited.store(schedule);
+      found = offered_.load() == schedule && schedule->help(number);
+      self.visited.store(nullptr, std::memory_order_release);
+    }
+    if (found) {
+      idle_since = Clock::now();
+      looks = 0;
+      continue;
+    }
+    pause_spinning();
+    if (++looks % kLooks != 0 || Clock::now() - idle_since < kAwake) {
+      continue;
+    }
+    std::unique_lock lock(mutex_);
+    if (ends_) {
+      return;
+    }
+    ++sleepers_;
+    wanted_.wait(lock, [this] { return ends_ || wakes_ > 0; });
+    --sleepers_;
+    wakes_ -= wakes_ > 0 ? 1 : 0;
+    if (ends_) {
+      return;
+    }
+    idle_since = Clock::now();
+  }
+}
+
+void Team::survive_fork() {
+  // Those who held these are not here any more.
+  auto schedules = std::move(schedules_);
+  for (auto& worker : workers_) {
+    worker->thread.detach();
+  }
+  workers_.clear();
+  new (this) Team();
+  schedules_ = std::move(schedules);
+  understaffed_.store(!schedules_.empty(), std::memory_order_relaxed);
+  for (auto* schedule : schedules_) {
+    schedule->survive_fork();
+  }
+}
+
+}  // namespace airgraph

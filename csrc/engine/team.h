@@ -1,0 +1,60 @@
+// The threads that run side streams: as many as the schedules that live ask for, and none where none lives.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_set>
+#include <vector>
+
+namespace airgraph {
+
+class Schedule;
+
+// One replay at a time has the team's help; another that begins meanwhile does its work alone. Workers spin for a short
+// while after they found work, then sleep.
+class Team {
+ public:
+  static Team& instance();
+
+  void join(Schedule& schedule);
+  // Returns when no worker looks at it any more.
+  void leave(Schedule& schedule);
+
+  // Lets the workers help, unless they have another replay to help with. wake: those that sleep, too.
+  bool offer(Schedule& schedule, bool wake);
+  // That replay is over.
+  void done() { busy_.store(false, std::memory_order_release); }
+
+  bool has_sleepers() const { return sleepers_.load(std::memory_order_relaxed) != 0; }
+  void wake();
+
+ private:
+  struct Worker {
+    std::thread thread;
+    alignas(64) std::atomic<Schedule*> visited{nullptr};
+  };
+
+  Team();
+  void work(Worker& self, size_t number);
+  // Threads are as many as the schedules ask for, less the one that replays. Under the mutex of the staff.
+  void hire();
+  void dismiss();
+  void survive_fork();
+
+  std::mutex staff_mutex_;  // who is hired and dismissed; taken before the other
+  std::mutex mutex_;
+  std::condition_variable wanted_;
+  std::unordered_set<Schedule*> schedules_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  size_t wakes_ = 0;
+  bool ends_ = false;
+  std::atomic<size_t> sleepers_{0};
+  std::atomic<bool> understaffed_{false};
+  alignas(64) std::atomic<bool> busy_{false};
+  alignas(64) std::atomic<Schedule*> offered_{nullptr};
+};
+
+}  // namespace airgraph

@@ -1,0 +1,50 @@
+"""Whether the streams of a recording run beside one another, on how many threads, and what each thread may take."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from airgraph.runtime.cpu.cost import HAND_OVER_NS, estimated_ns
+from airgraph.runtime.cpu.schedule import Segment, makespan, segments_of
+from airgraph.runtime.cpu.tape import Recording
+
+__all__ = ["Beside", "beside_one_another"]
+
+# Less than this is not worth keeping a second core awake for.
+_LEAST_GAIN_NS = 300.0
+# About what it costs to wake a thread, on both sides.
+_WAKING_NS = 20_000.0
+# Of torch itself, in C++: any thread may call them. Others may be Python, which has a state of its own for each thread.
+_OWN_NAMESPACES = {"aten", "prims"}
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """threads: how many at most, that which replays included. is_worth_waking: also those that are asleep."""
+
+    segments: tuple[Segment, ...]
+    threads: int
+    is_worth_waking: bool
+
+
+def beside_one_another(recording: Recording, max_streams: int | None = None) -> Beside | None:
+    """None: one after another, since there is one stream or core, or running them together costs more than it brings.
+
+    max_streams: that run at the same time; None: one a core.
+    """
+    threads = min(recording.order.streams, _cores() if max_streams is None else max_streams)
+    if threads < 2:
+        return None
+    on_caller = [i for i, call in enumerate(recording.calls) if call.op.namespace not in _OWN_NAMESPACES]
+    segments = segments_of(recording.order, on_caller)
+    costs = [estimated_ns(call) for call in recording.calls]
+    gain = sum(costs) - makespan(segments, costs, threads, HAND_OVER_NS)
+    if gain < _LEAST_GAIN_NS:
+        return None
+    return Beside(tuple(segments), threads, gain > _WAKING_NS)
+
+
+def _cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

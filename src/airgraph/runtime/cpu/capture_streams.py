@@ -1,0 +1,74 @@
+"""The streams of a capture by hand: forked from and joined to that which it began on, by events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from airgraph.errors import CaptureError
+from airgraph.program.stream_marks import DEFAULT, current_scope
+from airgraph.runtime.cpu.call_order import CallOrder
+
+__all__ = ["CaptureStreams"]
+
+
+class CaptureStreams:
+    """Which stream a call of the capture is on.
+
+    order: of its calls; None stands for the stream that the capture began on. A stream of `airgraph.cpu` belongs to the
+    capture once it waits for an event that was recorded in it. Those of tags are there from the beginning.
+    """
+
+    def __init__(self, order: CallOrder, origin: Any) -> None:
+        self._order = order
+        self._origin = origin
+        self._forked: dict[int, Any] = {}
+        self._events: dict[int, Any] = {}
+
+    def enter_current(self, current: Any, where: Callable[[], str]) -> None:
+        """What is recorded next is on the stream that is current. Raises CaptureError if it is not of the capture."""
+        key = self._key_or_tag(current)
+        if isinstance(key, int) and key not in self._forked:
+            raise CaptureError(
+                f"work at {where()} is on a stream that is not part of the capture. Let the stream wait for an event "
+                "that is recorded in the capture first."
+            )
+        self._order.current = key
+
+    def record(self, event: Any, stream: Any) -> None:
+        """Nothing on a stream that is not of the capture."""
+        key = self._key_or_tag(stream)
+        if not isinstance(key, int) or key in self._forked:
+            self._events[id(event)] = event
+            self._order.record(id(event), key)
+
+    def wait(self, event: Any, stream: Any) -> None:
+        """Nothing for an event that was not recorded in the capture."""
+        if id(event) not in self._events:
+            return
+        key = self._key_or_tag(stream)
+        if isinstance(key, int):
+            self._forked[key] = stream
+        self._order.wait(id(event), key)
+
+    def record_tag(self, tag: str, current: Any) -> None:
+        self._order.record(("tag", tag), self._key_or_tag(current))
+
+    def wait_tag(self, tag: str, current: Any) -> None:
+        self._order.wait(("tag", tag), self._key_or_tag(current))
+
+    def check_joined(self) -> None:
+        """Raises CaptureError for a stream whose work the stream of the capture does not wait for."""
+        for key in self._forked:
+            if not self._order.covers(key):
+                raise CaptureError(
+                    "unjoined stream: work of the capture is on a stream that the stream which it began on does not "
+                    "wait for. Record an event there, and wait for it before the capture ends."
+                )
+
+    def _key_or_tag(self, stream: Any) -> Hashable:
+        """None, the number of a stream of `airgraph.cpu`, or a tag."""
+        tag = current_scope()
+        if tag is not None and tag != DEFAULT:
+            return tag
+        return None if stream is self._origin else id(stream)

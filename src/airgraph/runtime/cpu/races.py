@@ -1,0 +1,78 @@
+"""Races between the streams of a recording, and the waits that end them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from airgraph.program.operators import written_arguments
+from airgraph.program.order import WorkOrder
+from airgraph.program.trees import leaves_of
+from airgraph.runtime.cpu.tape import Call, Recording, TensorRef
+from airgraph.user_warning import warn_user
+
+__all__ = ["without_races"]
+
+_Span = tuple[int, int, int]
+
+
+def without_races(recording: Recording) -> Recording:
+    """The same, where each call waits for all before it that read what it writes or write what it uses.
+
+    Two calls race if they are on different streams, touch bytes of one buffer of which one writes, and no event orders
+    them. One warning names the first pair.
+    """
+    given = recording.order
+    if given.streams == 1:
+        return recording
+    order, found = WorkOrder(streams=given.streams), list[tuple[int, int]]()
+    touched: list[tuple[list[_Span], list[_Span]]] = []
+    for step, (call, stream) in enumerate(zip(recording.calls, given.stream_of, strict=True)):
+        order.append(stream, given.waits.get(step, ()))
+        reads, writes = _accesses(call)
+        # From the latest: what a wait for it orders needs no wait of its own.
+        for other in range(step - 1, -1, -1):
+            if given.stream_of[other] == stream or order.precedes(other, step):
+                continue
+            other_reads, other_writes = touched[other]
+            if _meet(writes, [*other_reads, *other_writes]) or _meet(reads, other_writes):
+                order.wait_too(other)
+                found.append((other, step))
+        touched.append((reads, writes))
+    if not found:
+        return recording
+    first, second = (_described(recording, step) for step in found[0])
+    others = f", and so for {len(found) - 1} more pairs" if len(found) > 1 else ""
+    warn_user(
+        f"capture by hand: {first} and {second} use the same memory, and nothing orders the two{others}. The "
+        "second now waits for the first, so results are right. Record an event after the first and wait for it "
+        "before the second."
+    )
+    return replace(recording, order=order)
+
+
+def _accesses(call: Call) -> tuple[list[_Span], list[_Span]]:
+    """What a call reads, and what it writes: buffers, each with the bytes from and up to."""
+    written = (
+        leaves_of(TensorRef, written_arguments(call.op, call.args, call.kwargs)) if call.op._schema.is_mutable else []
+    )
+    return [_span(ref) for ref in call.refs()], [_span(ref) for ref in (*written, *call.outs)]
+
+
+def _span(ref: TensorRef) -> _Span:
+    if 0 in ref.shape:
+        return ref.buffer, 0, 0
+    reach = sum((size - 1) * stride for size, stride in zip(ref.shape, ref.stride, strict=True))
+    return ref.buffer, ref.offset * ref.dtype.itemsize, (ref.offset + reach + 1) * ref.dtype.itemsize
+
+
+def _meet(spans: list[_Span], others: list[_Span]) -> bool:
+    return any(a[0] == b[0] and a[1] < b[2] and b[1] < a[2] for a in spans for b in others)
+
+
+def _described(recording: Recording, step: int) -> str:
+    call = recording.calls[step]
+    tag = recording.streams[recording.order.stream_of[step]]
+    stream = (
+        "the stream of the capture" if tag is None else f"stream {tag!r}" if isinstance(tag, str) else "another stream"
+    )
+    return f"{call.op} on {stream} ({call.source})"

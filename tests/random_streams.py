@@ -1,0 +1,55 @@
+"""Random programs on several streams."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import strategies as st
+from torch import nn
+from torch.fx import Graph, GraphModule
+
+from airgraph.program.stream_marks import record_of, wait_for
+from airgraph.program.streams import put_on
+
+__all__ = ["STEPS", "graph_of", "module_of"]
+
+_aten = torch.ops.aten
+_STREAMS = (None, "a", "b", "c")
+# Of a program: what a step does, on which stream, and numbers that choose its operands.
+STEPS = st.tuples(
+    st.sampled_from(["add", "relu", "add_", "view", "record", "wait"]),
+    st.sampled_from(_STREAMS),
+    st.integers(0, 99),
+    st.integers(0, 99),
+)
+
+
+def graph_of(steps: list[tuple[str, str | None, int, int]]) -> Graph:
+    graph = Graph()
+    values = [graph.placeholder("x"), graph.placeholder("y")]
+    recorded: list[str] = []
+    for kind, stream, first, second in steps:
+        left, right = values[first % len(values)], values[second % len(values)]
+        if kind == "record":
+            # One event may be recorded several times.
+            recorded.append(f"event {first % 2}")
+            node = record_of(graph, recorded[-1])
+        elif kind == "wait":
+            if not recorded:
+                continue
+            node = wait_for(graph, recorded[first % len(recorded)])
+        elif kind == "add_":
+            node = graph.call_function(_aten.add_.Tensor, (left, right))
+        elif kind == "view":
+            node = graph.call_function(_aten.view.default, (left, [-1]))
+        else:
+            target = _aten.add.Tensor if kind == "add" else _aten.relu.default
+            node = graph.call_function(target, (left, right) if kind == "add" else (left,))
+        put_on(node, stream)
+        if kind not in ("record", "wait"):
+            values.append(node)
+    graph.output(tuple(values[-2:]))
+    return graph
+
+
+def module_of(steps: list[tuple[str, str | None, int, int]]) -> GraphModule:
+    return GraphModule(nn.Module(), graph_of(steps))

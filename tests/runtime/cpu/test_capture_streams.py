@@ -1,0 +1,183 @@
+"""Streams in captures by hand: forked and joined by events, as on CUDA; tags; races."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import airgraph
+from airgraph import scope
+from airgraph.cpu import CPUGraph, Event, Stream, current_stream, graph, stream
+from airgraph.errors import CaptureError
+from airgraph.runtime.cpu import beside
+
+
+@pytest.fixture(autouse=True)
+def _beside_whatever_it_brings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beside, "_LEAST_GAIN_NS", float("-inf"))
+    monkeypatch.setattr(beside, "_cores", lambda: 4)
+
+
+def _by_wait_stream(x: Tensor, side: Stream) -> Tensor:
+    side.wait_stream(current_stream())
+    with stream(side):
+        beside = (x * 2).exp()
+    main = (x + 1).sin()
+    current_stream().wait_stream(side)
+    return main + beside
+
+
+def _by_events(x: Tensor, side: Stream) -> Tensor:
+    forked, joined = Event(), Event()
+    forked.record()
+    side.wait_event(forked)
+    with stream(side):
+        beside = (x * 2).exp()
+        joined.record()
+    main = (x + 1).sin()
+    joined.wait()
+    return main + beside
+
+
+def _by_tags(x: Tensor, side: Stream) -> Tensor:
+    done = airgraph.Event("done")
+    with scope.stream("side"):
+        beside = (x * 2).exp()
+        done.record()
+    main = (x + 1).sin()
+    done.wait()
+    return main + beside
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("program", [_by_wait_stream, _by_events, _by_tags])
+def test_streams_are_replayed_beside_one_another(program: Callable[[Tensor, Stream], Tensor]) -> None:
+    x, side, g = torch.randn(64), Stream(), CPUGraph()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        with graph(g):
+            result = program(x, side)
+    for _ in range(200):
+        x.normal_()
+        g.replay()
+        assert torch.equal(result, (x + 1).sin() + (x * 2).exp())
+    # Eager work is synchronous.
+    assert torch.equal(program(x, side), result)
+
+
+@torch.no_grad()
+def test_a_tagged_stream_is_joined_by_itself() -> None:
+    x, g = torch.randn(8), CPUGraph()
+    with graph(g):
+        with scope.stream("side"):
+            result = (x * 2).exp()
+    g.replay()
+    assert torch.equal(result, (x * 2).exp())
+
+
+@torch.no_grad()
+def test_a_stream_that_was_not_forked_is_refused() -> None:
+    x, side, g = torch.randn(8), Stream(), CPUGraph()
+    with pytest.raises(
+        CaptureError, match=rf"{re.escape(__file__)}:\d+ is on a stream that is not part of the capture"
+    ):
+        with graph(g), stream(side):
+            x + 1
+    with graph(g):
+        result = x + 1
+    g.replay()
+    assert torch.equal(result, x + 1)
+
+
+@torch.no_grad()
+def test_an_event_from_before_the_capture_forks_nothing() -> None:
+    x, side, g, before = torch.randn(8), Stream(), CPUGraph(), Event()
+    before.record()
+    with pytest.raises(CaptureError, match="not part of the capture"):
+        with graph(g):
+            side.wait_event(before)
+            with stream(side):
+                x + 1
+
+
+@torch.no_grad()
+def test_a_stream_that_is_not_joined_is_refused() -> None:
+    x, side, g = torch.randn(8), Stream(), CPUGraph()
+    with pytest.raises(CaptureError, match="unjoined stream.*Record an event there, and wait for it"):
+        with graph(g):
+            side.wait_stream(current_stream())
+            with stream(side):
+                y = x + 1
+            x.sin()
+    del y
+    with graph(g):
+        result = _by_events(x, side)
+    g.replay()
+    assert torch.equal(result, (x + 1).sin() + (x * 2).exp())
+
+
+@torch.no_grad()
+def test_joining_by_way_of_another_stream_is_enough() -> None:
+    x, first, second, g = torch.randn(8), Stream(), Stream(), CPUGraph()
+    with graph(g):
+        first.wait_stream(current_stream())
+        with stream(first):
+            made = x + 1
+        second.wait_stream(first)
+        with stream(second):
+            result = made * 2
+        current_stream().wait_stream(second)
+    g.replay()
+    assert torch.equal(result, (x + 1) * 2)
+
+
+@torch.no_grad()
+def test_races_are_found_and_ended() -> None:
+    x, side, g = torch.randn(64), Stream(), CPUGraph()
+    with pytest.warns(
+        UserWarning, match=r"aten.add.Tensor on the stream of the capture .*aten.mul.Tensor on another stream"
+    ):
+        with graph(g):
+            side.wait_stream(current_stream())
+            made = x + 1
+            with stream(side):
+                result = made * 2
+            current_stream().wait_stream(side)
+    for _ in range(100):
+        x.normal_()
+        g.replay()
+        assert torch.equal(result, (x + 1) * 2)
+
+
+@torch.no_grad()
+def test_parts_of_one_tensor_do_not_race() -> None:
+    x, side, g, target = torch.randn(8, 4), Stream(), CPUGraph(), torch.zeros(8, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        with graph(g):
+            side.wait_stream(current_stream())
+            with stream(side):
+                target[:4].copy_(x[:4] * 2)
+            target[4:].copy_(x[4:] * 3)
+            current_stream().wait_stream(side)
+    g.replay()
+    assert torch.equal(target, torch.cat([x[:4] * 2, x[4:] * 3]))
+
+
+@torch.no_grad()
+def test_an_event_is_of_the_capture_that_recorded_it() -> None:
+    x, side, event = torch.randn(8), Stream(), Event()
+    first, second = CPUGraph(), CPUGraph()
+    with graph(first):
+        x + 1
+        event.record()
+    with pytest.raises(CaptureError, match="not part of the capture"):
+        with graph(second):
+            side.wait_event(event)
+            with stream(side):
+                x + 1

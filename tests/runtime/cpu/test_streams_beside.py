@@ -1,0 +1,353 @@
+"""Streams that run beside one another on CPU: results, errors, threads and what surrounds a replay."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from doors import both_doors, through
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from random_streams import STEPS, module_of
+from reports import report
+from torch import Tensor, nn
+
+import airgraph
+from airgraph import scope
+from airgraph.errors import ReplayError
+from airgraph.memory.pool import ArenaPool
+from airgraph.options import Options
+from airgraph.passes.races import insert_waits, races_in
+from airgraph.program.inputs import InputPlan, InputRole
+from airgraph.program.program import CaptureProgram
+from airgraph.runtime.cpu import beside
+from airgraph.runtime.cpu.runtime import CpuRuntime
+from airgraph.runtime.engine.loading import engine
+from airgraph.runtime.recording.inputs import decide_inputs
+
+native = pytest.mark.skipif(not hasattr(engine(), "simd_level"), reason="the engine in Python has no threads")
+
+
+@pytest.fixture(autouse=True)
+def _beside_whatever_it_brings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beside, "_LEAST_GAIN_NS", float("-inf"))
+    monkeypatch.setattr(beside, "_cores", lambda: 4)
+
+
+class TwoStacks(nn.Module):
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        self.left = nn.Sequential(*(nn.Linear(width, width) for _ in range(4)))
+        self.right = nn.Sequential(*(nn.Linear(width, width) for _ in range(4)))
+        self.forked, self.done = airgraph.Event("forked"), airgraph.Event("done")
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + 1
+        self.forked.record()
+        with scope.stream("right"):
+            self.forked.wait()
+            right = self.right(x)
+            self.done.record()
+        left = self.left(x)
+        self.done.wait()
+        return left + right
+
+
+def _row() -> dict[str, Any]:
+    (row,) = report()["graphs"]
+    found: dict[str, Any] = row
+    return found
+
+
+@torch.no_grad()
+@both_doors
+def test_streams_run_on_threads(door: str, tmp_path: Path) -> None:
+    model = TwoStacks()
+    call = through(door, model.forward, tmp_path, strict=True)
+    for _ in range(200):
+        x = torch.randn(3, 16)
+        assert torch.equal(call(x), model(x))
+    assert (_row()["streams"], _row()["threads"]) == (2, 2)
+
+
+@torch.no_grad()
+def test_one_after_another_where_the_option_says_so() -> None:
+    model = TwoStacks()
+    call = torch.compile(model, backend="airgraph", fullgraph=True, options={"max_streams": 1})
+    x = torch.randn(3, 16)
+    assert torch.equal(call(x), model(x))
+    assert (_row()["streams"], _row()["threads"]) == (2, 1)
+
+
+@torch.no_grad()
+def test_inline_where_it_would_bring_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    model = TwoStacks(4)
+
+    def tiny(x: Tensor) -> Tensor:
+        with scope.stream("side"):
+            beside = x * 2
+            model.done.record()
+        main = x + 1
+        model.done.wait()
+        return main + beside
+
+    x = torch.randn(4)
+    assert torch.equal(torch.compile(tiny, backend="airgraph", fullgraph=True)(x), tiny(x))
+    assert (_row()["streams"], _row()["threads"]) == (2, 1)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(STEPS, max_size=24), st.integers(0, 1000))
+def test_random_programs_give_eagers_results(steps: list[tuple[str, str | None, int, int]], seed: int) -> None:
+    gm = module_of(steps)
+    insert_waits(gm, races_in(gm.graph))
+    gm.recompile()
+    torch.manual_seed(seed)
+    x, y = torch.randn(64), torch.randn(64)
+    for node, value in zip(gm.graph.find_nodes(op="placeholder"), (x, y), strict=True):
+        node.meta["val"] = value
+    plans = (InputPlan(0, InputRole.MUTATED, "x"), InputPlan(1, InputRole.MUTATED, "y"))
+    program = CaptureProgram.build("random", gm, plans, torch.device("cpu"))
+    options = Options(verify_every=1)
+    with torch.no_grad():
+        graph = CpuRuntime().record(
+            program, decide_inputs(program, [x, y], options), ArenaPool(engine().ReplayLock()), options
+        )
+        twins = [x.clone(), y.clone()]
+        for _ in range(5):
+            expected = gm(*twins)
+            for ours, theirs in zip(graph.run([x, y]), expected, strict=True):
+                torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
+            torch.testing.assert_close([x, y], twins, rtol=0, atol=0, equal_nan=True)
+
+
+class _Fails(nn.Module):
+    """Looks up an index on each of two streams; `done` counts what came before both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 8))
+        self.register_buffer("done", torch.zeros(()))
+
+    def forward(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        self.done.add_(1)
+        with scope.stream("side"):
+            beside = nn.functional.embedding(first, self.weight)
+        return beside, nn.functional.embedding(second, self.weight)
+
+
+@native
+@torch.no_grad()
+@pytest.mark.parametrize(("bad", "line"), [((9, 1), 3), ((1, 9), 4), ((9, 9), 3)])
+def test_the_first_failure_of_the_program_is_raised(bad: tuple[int, int], line: int) -> None:
+    model = _Fails()
+    call = torch.compile(model, backend="airgraph", fullgraph=True)
+    good = (torch.tensor([1, 2]), torch.tensor([3, 0]))
+    call(*good)
+    where = f"{Path(__file__).name}:{_Fails.forward.__code__.co_firstlineno + line}"
+    for number in range(20):
+        with pytest.raises(ReplayError, match=rf"embedding.*{where}.*index out of range"):
+            call(*(torch.tensor([0, each]) for each in bad))
+        # As in eager: what comes before it is done.
+        assert model.done == 2 * number + 2
+        torch.testing.assert_close(call(*good), tuple(model.weight[each] for each in good))
+
+
+@torch.no_grad()
+def test_an_operator_in_python_runs_on_the_thread_of_the_call() -> None:
+    seen: list[int] = []
+
+    @torch.library.custom_op("airgraph_tests::where", mutates_args=())
+    def where(x: Tensor) -> Tensor:
+        seen.append(threading.get_ident())
+        return x.clone()
+
+    where.register_fake(torch.empty_like)
+
+    def program(x: Tensor) -> tuple[Tensor, Tensor]:
+        with scope.stream("side"):
+            beside = where(x.sin().sin())
+        return x.cos().cos(), beside
+
+    call = torch.compile(program, backend="airgraph", fullgraph=True)
+    x = torch.randn(8)
+    for _ in range(20):
+        torch.testing.assert_close(call(x), program(x))
+    assert set(seen) == {threading.get_ident()}
+
+
+@torch.no_grad()
+def test_random_numbers_come_as_in_eager() -> None:
+    def program(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        with scope.stream("side"):
+            beside = torch.rand_like(x) * 2
+        main = torch.randn_like(x)
+        with scope.stream("side"):
+            last = torch.rand_like(x)
+        return main, beside, last
+
+    call = torch.compile(program, backend="airgraph", fullgraph=True)
+    x = torch.empty(100)
+    for seed in range(30):
+        torch.manual_seed(seed)
+        ours = call(x)
+        torch.manual_seed(seed)
+        torch.testing.assert_close(ours, program(x), rtol=0, atol=0)
+
+
+@native
+@torch.no_grad()
+def test_a_side_stream_takes_denormals_as_the_caller_does() -> None:
+    def program(x: Tensor) -> tuple[Tensor, Tensor]:
+        with scope.stream("side"):
+            beside = x * 0.5
+        return x * 0.25, beside
+
+    call = torch.compile(program, backend="airgraph", fullgraph=True)
+    x = torch.full((8,), 1.5e-38)
+    assert (call(x)[1] != 0).all()
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor has no such mode")
+    try:
+        for _ in range(50):
+            assert all((each == 0).all() for each in call(x))
+    finally:
+        torch.set_flush_denormal(False)
+    for _ in range(50):
+        assert all((each != 0).all() for each in call(x))
+
+
+@native
+@torch.no_grad()
+def test_many_threads_share_the_workers() -> None:
+    models = [TwoStacks() for _ in range(3)]
+    calls = [torch.compile(model, backend="airgraph", fullgraph=True) for model in models]
+    x = torch.randn(3, 16)
+    expected = [model(x) for model in models]
+    for call in calls:
+        call(x)
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        with torch.no_grad():
+            for _ in range(300):
+                if not torch.equal(calls[number](x), expected[number]):
+                    wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def _run(program: str) -> str:
+    setup = "from test_streams_beside import TwoStacks\nfrom airgraph.runtime.cpu import beside\n"
+    setup += "import torch, os, gc, airgraph\nbeside._LEAST_GAIN_NS = float('-inf')\nbeside._cores = lambda: 2\n"
+    here = Path(__file__).parent
+    paths = os.pathsep.join([str(here), str(here.parents[1]), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", setup + textwrap.dedent(program)],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@native
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="counts threads as Linux shows them")
+def test_there_are_threads_only_while_a_graph_needs_them() -> None:
+    output = _run("""
+        torch.set_grad_enabled(False)
+        torch.set_num_threads(1)
+        model, x = TwoStacks(), torch.randn(3, 16)
+        threads = lambda: len(os.listdir("/proc/self/task"))
+        # What torch starts by itself.
+        torch.compile(lambda x: x + 1, backend="airgraph")(x)
+        before = threads()
+        call = torch.compile(model, backend="airgraph", fullgraph=True)
+        call(x)
+        print(threads() - before)
+        del call
+        airgraph.reset(); torch._dynamo.reset(); gc.collect()
+        print(threads() - before)
+        call = torch.compile(model, backend="airgraph", fullgraph=True)
+        print(torch.equal(call(x), model(x)), threads() - before)
+    """)
+    assert output.split() == ["1", "0", "True", "1"]
+
+
+@native
+def test_a_child_of_a_fork_replays_with_workers_of_its_own() -> None:
+    # By hand: Dynamo's own locks do not survive a fork while another thread is in a compiled function.
+    output = _run("""
+        import threading
+        torch.set_grad_enabled(False)
+        model, x = TwoStacks(), torch.randn(3, 16)
+        expected, graph = model(x), airgraph.cpu.CPUGraph()
+        with airgraph.cpu.graph(graph):
+            result = model(x)
+        end = threading.Event()
+        def work():
+            while not end.is_set():
+                graph.replay()
+        thread = threading.Thread(target=work)
+        thread.start()
+        for _ in range(40):
+            child = os.fork()
+            if child == 0:
+                right = True
+                for _ in range(50):
+                    result.zero_()
+                    graph.replay()
+                    right = right and torch.equal(result, expected)
+                os._exit(0 if right else 1)
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        end.set()
+        thread.join()
+    """)
+    assert output.split() == ["0"] * 40
+
+
+@native
+def test_a_process_ends_beside_its_workers() -> None:
+    assert _run("""
+        torch.set_grad_enabled(False)
+        model, x = TwoStacks(), torch.randn(3, 16)
+        call = torch.compile(model, backend="airgraph", fullgraph=True)
+        for _ in range(3):
+            call(x)
+        print("done")
+    """).split() == ["done"]
+
+
+@pytest.fixture
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@native
+@torch.no_grad()
+def test_the_calls_number_of_threads_is_as_before(_one_thread: None) -> None:
+    torch.set_num_threads(2)
+    model, x = TwoStacks(), torch.randn(3, 16)
+    call = torch.compile(model, backend="airgraph", fullgraph=True)
+    call(x)
+    assert torch.get_num_threads() == 2
