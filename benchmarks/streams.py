@@ -78,6 +78,8 @@ class Experts(nn.Module):
 def _intra_op(threads: int) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
+    # OpenMP's threads spin for some milliseconds after their last work, and here they would do so on another's time.
+    time.sleep(0.02)
     try:
         yield
     finally:

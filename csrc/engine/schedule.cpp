@@ -27,8 +27,6 @@ uint64_t state_at(uint64_t replay, size_t parts) { return (replay << kReplayShif
 constexpr auto kMostSpinning = std::chrono::microseconds(20);
 constexpr auto kMostYielding = std::chrono::microseconds(200);
 constexpr auto kNap = std::chrono::milliseconds(1);
-// Replays that are no further apart keep the workers awake.
-constexpr auto kClose = std::chrono::microseconds(100);
 
 }  // namespace
 
@@ -73,8 +71,7 @@ void Schedule::run() {
   runner_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   begun_.store(replay + 1, std::memory_order_release);
   auto& team = Team::instance();
-  const bool has_help =
-      team.offer(*this, is_worth_waking_ || (team.has_sleepers() && Clock::now() - last_end_ < kClose));
+  const bool has_help = team.offer(*this, is_worth_waking_);
   bool is_finished = false;
   while (!is_finished) {
     if (!try_all(replay, is_finished) && !is_finished) {
@@ -85,9 +82,6 @@ void Schedule::run() {
     team.done();
   }
   runner_.store(std::thread::id(), std::memory_order_relaxed);
-  if (!is_worth_waking_) {
-    last_end_ = Clock::now();
-  }
   if (failed_.load(std::memory_order_acquire) != kNone) {
     const std::lock_guard lock(failure_mutex_);
     std::rethrow_exception(std::exchange(failure_, nullptr));
@@ -198,6 +192,7 @@ void Schedule::wait_for_workers(uint64_t replay) {
   bool is_finished = false;
   while (true) {
     for (int i = 0; i < 8; ++i) {
+      pause_spinning();
       pause_spinning();
       if (try_all(replay, is_finished) || is_finished) {
         return;

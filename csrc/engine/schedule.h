@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -82,15 +81,15 @@ class Schedule {
   const size_t threads_;
   const bool is_worth_waking_;
   std::vector<Stream> streams_;
-  std::chrono::steady_clock::time_point last_end_{};
 
+  // What the calling thread tells the workers lies together: one line to fetch.
   alignas(64) std::atomic<uint64_t> begun_{0};  // replays
+  std::atomic<size_t> failed_{kNone};
   std::atomic<uint32_t> floats_{0};
   std::atomic<int> intra_op_{1};
   std::atomic<std::thread::id> runner_{};
 
-  alignas(64) std::atomic<size_t> failed_{kNone};
-  std::mutex failure_mutex_;
+  alignas(64) std::mutex failure_mutex_;
   std::exception_ptr failure_;
 
   alignas(64) std::atomic<bool> caller_sleeps_{false};

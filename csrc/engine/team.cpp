@@ -3,7 +3,6 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <chrono>
 #include <new>
 #include <system_error>
 
@@ -13,8 +12,6 @@
 
 namespace airgraph {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // A worker that found nothing to do for so long sleeps. Waking it costs about as much.
 constexpr auto kAwake = std::chrono::microseconds(50);
@@ -56,7 +53,7 @@ void Team::leave(Schedule& schedule) {
   }
 }
 
-bool Team::offer(Schedule& schedule, bool wake_sleepers) {
+bool Team::offer(Schedule& schedule, bool is_worth_waking) {
   if (busy_.exchange(true, std::memory_order_acquire)) {
     return false;
   }
@@ -67,8 +64,12 @@ bool Team::offer(Schedule& schedule, bool wake_sleepers) {
   if (offered_.load(std::memory_order_relaxed) != &schedule) {
     offered_.store(&schedule);
   }
-  if (wake_sleepers && has_sleepers()) {
-    wake();
+  if (has_sleepers()) {
+    const auto now = Clock::now();
+    if (is_worth_waking || now - last_missed_ < kAwake) {
+      wake();
+    }
+    last_missed_ = now;
   }
   return true;
 }

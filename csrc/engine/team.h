@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -23,8 +24,9 @@ class Team {
   // Returns when no worker looks at it any more.
   void leave(Schedule& schedule);
 
-  // Lets the workers help, unless they have another replay to help with. wake: those that sleep, too.
-  bool offer(Schedule& schedule, bool wake);
+  // Lets the workers help, unless they have another replay to help with. is_worth_waking: those that sleep, too;
+  // otherwise only where replays follow one another closely.
+  bool offer(Schedule& schedule, bool is_worth_waking);
   // That replay is over.
   void done() { busy_.store(false, std::memory_order_release); }
 
@@ -32,6 +34,7 @@ class Team {
   void wake();
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Worker {
     std::thread thread;
     alignas(64) std::atomic<Schedule*> visited{nullptr};
@@ -52,6 +55,7 @@ class Team {
   size_t wakes_ = 0;
   bool ends_ = false;
   std::atomic<size_t> sleepers_{0};
+  Clock::time_point last_missed_{};  // the last replay that found sleepers; its owner is who is `busy_`
   std::atomic<bool> understaffed_{false};
   alignas(64) std::atomic<bool> busy_{false};
   alignas(64) std::atomic<Schedule*> offered_{nullptr};
