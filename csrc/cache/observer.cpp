@@ -21,8 +21,8 @@ py::object globals_of(PyFrameObject* frame) {
 }  // namespace
 
 Observer::Observer(const py::list& watched, const py::list& passed_over, const py::list& built_in,
-                   py::object on_built_in)
-    : on_built_in_(std::move(on_built_in)) {
+                   py::object on_built_in, py::object on_first)
+    : on_built_in_(std::move(on_built_in)), on_first_(std::move(on_first)) {
   for (const auto& function : built_in) {
     built_in_.insert_or_assign(function.ptr(), py::reinterpret_borrow<py::object>(function));
   }
@@ -106,27 +106,43 @@ int Observer::note(PyFrameObject* frame) {
   }
   if (known_.insert(code.ptr()).second) {
     seen_.push_back({code, globals_of(frame)});
+    if (note_first(code, frame) != 0) {
+      return -1;
+    }
   }
   const auto watched = watched_.find(code.ptr());
   if (watched == watched_.end()) {
     return 0;
   }
-  return tell(watched->second.function.ptr(), reinterpret_cast<PyObject*>(frame), nullptr);
+  return answer_of(watched->second.function.ptr(), reinterpret_cast<PyObject*>(frame), nullptr) ? 0 : -1;
+}
+
+int Observer::note_first(const py::object& code, PyFrameObject* frame) {
+  if (watched_.contains(code.ptr())) {
+    return 0;
+  }
+  auto function = answer_of(on_first_.ptr(), reinterpret_cast<PyObject*>(frame), nullptr);
+  if (!function) {
+    return -1;
+  }
+  if (!function.is_none()) {
+    watched_.insert_or_assign(code.ptr(), Watched{code, std::move(function)});
+  }
+  return 0;
 }
 
 int Observer::note_built_in(PyFrameObject* frame, PyObject* function) {
   if (is_noting_ || outermost_ != nullptr || !built_in_.contains(function)) {
     return 0;
   }
-  return tell(on_built_in_.ptr(), reinterpret_cast<PyObject*>(frame), function);
+  return answer_of(on_built_in_.ptr(), reinterpret_cast<PyObject*>(frame), function) ? 0 : -1;
 }
 
-int Observer::tell(PyObject* function, PyObject* frame, PyObject* argument) {
+py::object Observer::answer_of(PyObject* function, PyObject* frame, PyObject* argument) {
   is_noting_ = true;
-  const auto answer =
-      py::reinterpret_steal<py::object>(PyObject_CallFunctionObjArgs(function, frame, argument, nullptr));
+  auto answer = py::reinterpret_steal<py::object>(PyObject_CallFunctionObjArgs(function, frame, argument, nullptr));
   is_noting_ = false;
-  return answer ? 0 : -1;
+  return answer;
 }
 
 }  // namespace airgraph

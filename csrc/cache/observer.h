@@ -16,8 +16,10 @@ class Observer {
   // watched: pairs of a code object and a function, which is called with the frame whenever that code begins to run.
   // passed_over: code objects; what runs below them, and below the end of an object, is neither kept nor watched.
   // built_in: functions in C; on_built_in is called with the frame that calls one of them, and with it.
+  // on_first: called with the frame of a code object that begins to run for the first time; where it returns a
+  // function, that code is watched from then on.
   Observer(const pybind11::list& watched, const pybind11::list& passed_over, const pybind11::list& built_in,
-           pybind11::object on_built_in);
+           pybind11::object on_built_in, pybind11::object on_first);
   Observer(const Observer&) = delete;
   Observer& operator=(const Observer&) = delete;
   ~Observer();
@@ -33,7 +35,9 @@ class Observer {
   static int on_event(PyObject* self, PyFrameObject* frame, int what, PyObject* argument);
   int note(PyFrameObject* frame);
   int note_built_in(PyFrameObject* frame, PyObject* function);
-  int tell(PyObject* function, PyObject* frame, PyObject* argument);
+  int note_first(const pybind11::object& code, PyFrameObject* frame);
+  // Null where it raised.
+  pybind11::object answer_of(PyObject* function, PyObject* frame, PyObject* argument);
 
   struct Seen {
     pybind11::object code, globals;
@@ -45,7 +49,7 @@ class Observer {
   std::unordered_map<PyObject*, Watched> watched_;
   std::unordered_map<PyObject*, pybind11::object> passed_over_;
   std::unordered_map<PyObject*, pybind11::object> built_in_;
-  pybind11::object on_built_in_;
+  pybind11::object on_built_in_, on_first_;
   pybind11::object del_ = pybind11::str("__del__");
   // The outermost frame that is passed over now.
   PyFrameObject* outermost_ = nullptr;

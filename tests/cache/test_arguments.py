@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import enum
+import math
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,9 @@ import torch
 from cached_functions import Mlp, cached, equal_to_eager
 from reports import counters
 from torch import Tensor, nn
+
+import airgraph
+from airgraph.errors import CacheError
 
 
 @pytest.mark.parametrize("dynamic", [True, False])
@@ -341,3 +345,26 @@ def test_attributes_that_a_class_gains_and_loses(as_argument: bool, tmp_path: Pa
     for name in ("other", "on"):
         delattr(Part, name)
         equal_to_eager(call, given, given)
+
+
+def test_a_number_that_has_no_square_root_is_refused_as_in_eager(tmp_path: Path) -> None:
+    def root(x: Tensor, n: int) -> Tensor:
+        return x * math.sqrt(n)
+
+    call = cached(root, tmp_path)
+    for n in (5, 7):
+        torch.testing.assert_close(call(torch.ones(1), n), root(torch.ones(1), n))
+    relaxed = airgraph.inference.cache_compile(root, cache_dir=tmp_path)
+    with pytest.raises((ValueError, RuntimeError), match="math domain error"):
+        relaxed(torch.ones(1), -4)
+    torch.testing.assert_close(relaxed(torch.ones(1), 9), root(torch.ones(1), 9))
+
+
+def test_tensors_without_values_are_refused(tmp_path: Path) -> None:
+    def add(x: Tensor) -> Tensor:
+        return x * 2 + 1
+
+    with pytest.raises(CacheError, match="lie on meta"):
+        cached(add, tmp_path)(torch.empty(4, device="meta"))
+    relaxed = airgraph.inference.cache_compile(add, cache_dir=tmp_path)
+    assert relaxed(torch.empty(4, device="meta")).device.type == "meta"

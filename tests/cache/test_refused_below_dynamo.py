@@ -15,8 +15,8 @@ import torch
 from cached_functions import cached
 from torch import Tensor
 
-from airgraph.cache.checking.held_values import digest_of_value
 from airgraph.errors import CacheError, Unwritable
+from airgraph.program.held_values import digest_of_value
 
 
 def test_what_is_too_large_to_be_compared_is_refused(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from starts import Outcome, Starts, check_right, outcomes_of, write
 
-from airgraph.cache.checking.held_values import digest_of_value
+from airgraph.program.held_values import digest_of_value
 
 VALUES = """
     import argparse

@@ -9,6 +9,7 @@ import torch
 from torch.fx import GraphModule
 
 from airgraph.capture.ledger import ledger
+from airgraph.errors import Unwritable
 from airgraph.options import Options
 from airgraph.passes.fingerprint import fingerprint
 from airgraph.passes.pipeline import run_passes
@@ -48,8 +49,15 @@ def prepare(
         on_change("stream_check", lowered)
     ledger.count_changes(changes)
     if dump is not None:
-        dump.final(lowered, plans, header=f"{name}, passes {fingerprint(options)}")
+        dump.final(lowered, plans, header=f"{name}, passes {_passes_of(options)}")
     return CaptureProgram.build(name, lowered, plans, _device(lowered), dump)
+
+
+def _passes_of(options: Options) -> str:
+    try:
+        return fingerprint(options)
+    except Unwritable:
+        return "with one that no other process can compare"
 
 
 def _device(gm: GraphModule) -> torch.device:

@@ -13,8 +13,9 @@ from airgraph.options import Options
 from airgraph.passes.pattern_fusion import registered_functions
 from airgraph.program import nodes, operators, trees
 from airgraph.program.code_identity import held_text, identity_of, is_code
+from airgraph.program.held_values import digest_of_value
 
-__all__ = ["fingerprint", "identity"]
+__all__ = ["deep_identity", "fingerprint", "identity"]
 
 # What passes know from elsewhere.
 _KNOWLEDGE = (nodes, operators, trees)
@@ -23,11 +24,12 @@ _KNOWLEDGE = (nodes, operators, trees)
 def fingerprint(options: Options) -> str:
     """32 hexadecimal digits that change with the sources of the passes, the user's passes and registered replacements.
 
-    A pass of the user's counts by its source, or by what its method `uuid` returns if it has one, as for Inductor.
+    A pass of the user's counts by its source and all that it holds, or by what its method `uuid` returns if it has one,
+    as for Inductor. Raises Unwritable for one that holds what cannot be compared.
     """
     digest = hashlib.sha256(_own_sources())
     for function in (options.post_grad_custom_pre_pass, options.post_grad_custom_post_pass, *registered_functions()):
-        digest.update(identity(function).encode())
+        digest.update(deep_identity(function).encode())
         digest.update(b"\0")
     return digest.hexdigest()[:32]
 
@@ -51,9 +53,8 @@ def identity(function: Callable[..., Any] | None) -> str:
         return ""
     if isinstance(function, functools.partial):
         return f"partial {identity(function.func)} {held_text((function.args, function.keywords))}"
-    uuid = getattr(function, "uuid", None)
-    if callable(uuid):
-        return repr(uuid())
+    if _has_uuid(function):
+        return repr(function.uuid())  # type: ignore[attr-defined]
     target: Any = function if inspect.isroutine(function) or inspect.isclass(function) else type(function)
     name = f"{getattr(target, '__module__', '')}.{getattr(target, '__qualname__', repr(target))}"
     try:
@@ -62,6 +63,19 @@ def identity(function: Callable[..., Any] | None) -> str:
         # Typed into an interpreter, or not written in Python.
         code = getattr(target, "__code__", None)
         return f"{name}\n{code.co_code.hex()}\n{code.co_consts!r}" if code is not None else name
+
+
+def deep_identity(function: Callable[..., Any] | None) -> str:
+    """`identity`, and a digest of all that it holds, however deep, unless it has a `uuid`.
+
+    Raises Unwritable for what cannot be compared in another process.
+    """
+    text = identity(function)
+    return text if function is None or _has_uuid(function) else f"{text}\n{digest_of_value(function).text}"
+
+
+def _has_uuid(function: Callable[..., Any]) -> bool:
+    return not isinstance(function, functools.partial) and callable(getattr(function, "uuid", None))
 
 
 def _held(function: Callable[..., Any]) -> str:

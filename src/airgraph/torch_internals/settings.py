@@ -5,9 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.modules.module
 import torch.utils._device
 
-__all__ = ["DEVICE_CONTEXT", "cublas_reductions", "default_device", "device_settings", "kernel_settings"]
+__all__ = [
+    "DEVICE_CONTEXT",
+    "cublas_reductions",
+    "default_device",
+    "device_settings",
+    "hooks_of_all_modules",
+    "kernel_settings",
+]
 
 # The full name of the mode that `torch.set_default_device` puts on.
 DEVICE_CONTEXT = "torch.utils._device.DeviceContext"
@@ -38,3 +46,10 @@ def cublas_reductions() -> tuple[Any, Any, Any]:
         torch._C._get_cublas_allow_fp16_reduced_precision_reduction(),
         torch._C._get_cublas_allow_bf16_reduced_precision_reduction(),
     )
+
+
+def hooks_of_all_modules() -> dict[str, list[Any]]:
+    """What `torch.nn.modules.module.register_module_forward_hook` and its like were given, by their kind."""
+    held = vars(torch.nn.modules.module)
+    kinds = (name for name in sorted(held) if name.startswith("_global_") and name.endswith("hooks"))
+    return {name: list(held[name].values()) for name in kinds if held[name]}

@@ -16,8 +16,11 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
-from airgraph.cache.checking.held_values import digest_of_value
-from airgraph.cache.checking.names_read import (
+from airgraph.cache.format.source import Source
+from airgraph.errors import Unwritable
+from airgraph.program.code_identity import digest_of_code, goes_by_version, is_code, is_under_torch
+from airgraph.program.held_values import digest_of_value
+from airgraph.program.names_read import (
     MISSING,
     UsedCode,
     goes_through_values,
@@ -30,9 +33,6 @@ from airgraph.cache.checking.names_read import (
     reads_by_text,
     reads_of,
 )
-from airgraph.cache.format.source import Source
-from airgraph.errors import Unwritable
-from airgraph.program.code_identity import digest_of_code, goes_by_version, is_code, is_under_torch
 
 __all__ = ["UsedCode", "builtins_among", "depends_on_hashes", "sources_of", "what_changed"]
 

@@ -16,8 +16,10 @@ from airgraph.cache.format.fingerprint import Fingerprint, digest_of
 from airgraph.cache.format.signed import FORMAT
 from airgraph.cache.store.patches import patches_of_torch
 from airgraph.options import Options
+from airgraph.passes.fingerprint import deep_identity, identity
 from airgraph.passes.fingerprint import fingerprint as fingerprint_of_passes
-from airgraph.passes.fingerprint import identity
+from airgraph.program.held_values import digest_of_value
+from airgraph.torch_internals.settings import hooks_of_all_modules
 
 __all__ = ["fingerprint", "form_of_owner", "versions"]
 
@@ -49,7 +51,7 @@ def fingerprint(
     replaced. What else was traced is compared file by file when a graph is read, see `staleness`.
     """
     owner = getattr(function, "__self__", None)
-    made = sorted(f"{operator}: {identity(made)}" for operator, made in (decompositions or {}).items())
+    made = sorted(f"{operator}: {deep_identity(made)}" for operator, made in (decompositions or {}).items())
     return Fingerprint(
         {
             "format": str(FORMAT),
@@ -60,6 +62,7 @@ def fingerprint(
             "the function's sources": digest_of(identity(getattr(function, "__func__", function))),
             "class": "" if owner is None else f"{type(owner).__module__}.{type(owner).__qualname__}",
             "replaced methods of torch": digest_of("\0".join(patches_of_torch())),
+            "hooks of all modules": digest_of_value(hooks_of_all_modules()).text,
             "decompositions": digest_of("\0".join(made)),
         }
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from torch.fx import GraphModule
+import torch
+from torch.fx import GraphModule, Node
 
 from airgraph.cache.checking.scope import Reader
 from airgraph.cache.format.result_spec import Leaf, NumberLeaf
@@ -72,6 +73,7 @@ class Collector:
             assert read is not None
             self.changes = changes_of(tx, read)
             self.returned = returned_objects(tx, [each.value for each in self.changes.writes], read)
+            _keep_in_domain(gm)
             lowering.lower(
                 gm,
                 example_inputs,
@@ -123,3 +125,23 @@ class Collector:
 
     def _refuse_training(self, lowered: GraphModule, inputs: Sequence[Any]) -> Any:
         raise Unwritable("gradients are needed")
+
+
+def _keep_in_domain(gm: GraphModule) -> None:
+    """Guard that numbers have the functions that the graph takes of them, which raise for others in eager."""
+    for node in gm.graph.nodes:
+        function = getattr(node.target, "__name__", "").removeprefix("_").removeprefix("sym_")
+        inside = _DOMAINS.get(function)
+        if node.op == "call_function" and inside is not None and isinstance(node.args[0], Node):
+            value = node.args[0].meta.get("example_value")
+            if isinstance(value, (torch.SymInt, torch.SymFloat)) and not inside(value):
+                raise Unwritable(f"it takes {function} of a number that has none")
+
+
+# Asked of a symbolic number, they are conditions of every call.
+_DOMAINS: dict[str, Callable[[Any], bool]] = {
+    "sqrt": lambda number: bool(number >= 0),
+    "log2": lambda number: bool(number > 0),
+    "asin": lambda number: bool(number >= -1) and bool(number <= 1),
+    "acos": lambda number: bool(number >= -1) and bool(number <= 1),
+}

@@ -11,6 +11,7 @@ import importlib._bootstrap as import_system
 import inspect
 import io
 import logging
+import operator
 import os
 import posix
 import signal
@@ -24,9 +25,10 @@ from typing import Any
 
 import torch
 
-from airgraph.cache.checking.names_read import UsedCode
+from airgraph.cache.checking.called_by_torch import Called
 from airgraph.errors import CacheError, Unwritable
 from airgraph.program.code_identity import goes_by_version
+from airgraph.program.names_read import UsedCode
 from airgraph.runtime.engine.loading import engine
 from airgraph.torch_internals import dynamo
 from airgraph.torch_internals.dispatcher import settings_readers
@@ -59,6 +61,8 @@ _NOT_PYTHONS = ("torch", "airgraph")
 _OF_SETS = {"BUILD_SET", "SET_ADD", "SET_UPDATE"}
 # Names in code that goes on where something is missing, or looks at all that is there.
 _OF_ABSENCE = {"AttributeError", "KeyError", "LookupError", "Exception", "suppress", "vars", "__dict__", "dir"}
+# Above it is who asks for the trace.
+_TRACES = "airgraph.cache.tracing.trace"
 _AROUND_ENVIRONMENT = ("os", "_collections_abc", "collections.abc")
 
 
@@ -83,6 +87,7 @@ class Observation:
             [*_PASSED_OVER, dynamo.code_that_defers(), *_called_at_any_moment()],
             _outside(),
             notes.on_outside,
+            notes.on_first,
         )
 
     @property
@@ -103,6 +108,10 @@ class Observation:
         inlined = (each for each in self._notes.inlined.values() if not each.is_foreign)
         return any(not _OF_ABSENCE.isdisjoint(each.code.co_names) for each in inlined)
 
+    def called_by_torch(self) -> list[Called]:
+        """Code of the program's that PyTorch calls by itself."""
+        return list(self._notes.called.values())
+
     def used(self) -> list[UsedCode]:
         ran = [UsedCode(code, namespace, inlined=False) for code, namespace in self.observer.seen()]
         return [*self._notes.inlined.values(), *(each for each in ran if not _is_made_by_dynamo(each.code))]
@@ -118,6 +127,38 @@ class _Notes:
         self.environment: dict[str, str | None] = {}
         self.obstacle: CacheError | None = None
         self.inlined: dict[int, UsedCode] = {}
+        self.called: dict[int, Called] = {}
+        self._is_own: dict[int, bool] = {}
+
+    def on_first(self, frame: FrameType) -> Callable[[FrameType], None] | None:
+        return self._on_own if self._runs_own(frame) and frame.f_code.co_name != "<module>" else None
+
+    def _on_own(self, frame: FrameType) -> None:
+        caller = frame.f_back
+        while caller is not None and caller.f_globals.get("__name__") != _TRACES:
+            if self._runs_own(caller):
+                # What it is given comes from there.
+                return
+            caller = caller.f_back
+        code = frame.f_code
+        on = _called_on(frame)
+        if on is not None and code.co_name.startswith("__") and code.co_name != "__call__":
+            # What Python itself calls, such as to read an attribute of what Dynamo guards.
+            return
+        called = self.called.setdefault(id(code), Called(code))
+        if on is not None and not any(on is each for each in called.on):
+            called.on.append(on)
+        contents = tuple(frame.f_locals.get(name) for name in code.co_freevars)
+        if contents and not any(all(map(operator.is_, contents, each)) for each in called.contents):
+            called.contents.append(contents)
+
+    def _runs_own(self, frame: FrameType) -> bool:
+        code = frame.f_code
+        known = self._is_own.get(id(code))
+        if known is None:
+            used = UsedCode(code, frame.f_globals, inlined=False)
+            known = self._is_own[id(code)] = not used.is_foreign and not _is_made_by_dynamo(code)
+        return known
 
     def add_inlined(self, code: CodeType, namespace: Mapping[str, Any]) -> None:
         used = self.inlined[id(code)] = UsedCode(code, namespace, inlined=True)
@@ -184,6 +225,16 @@ class _Notes:
 
     def _refuse(self, reason: str) -> None:
         self.obstacle = self.obstacle or Unwritable(reason)
+
+
+def _called_on(frame: FrameType) -> Any:
+    """The object whose method a frame runs, or None."""
+    code = frame.f_code
+    if not code.co_argcount:
+        return None
+    on = frame.f_locals.get(code.co_varnames[0])
+    functions = (vars(each).get(code.co_name) for each in type(on).__mro__)
+    return on if any(getattr(each, "__code__", None) is code for each in functions) else None
 
 
 def _goes_by_address(variable: Any, *, in_words: bool) -> bool:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from airgraph.cache.checking.admission import why_not_admitted
+from airgraph.cache.checking.called_by_torch import sources_of_callables
 from airgraph.cache.checking.module_sources import depends_on_hashes, sources_of
 from airgraph.cache.checking.scope import Reader, Roots
 from airgraph.cache.format.fingerprint import Fingerprint
@@ -41,6 +42,7 @@ from airgraph.cache.tracing.sizes import check_numbers, shape_guards
 from airgraph.errors import CacheError, Unwritable
 from airgraph.memory.locks import renew_after_fork
 from airgraph.options import Options
+from airgraph.passes.pattern_fusion import registered_functions
 from airgraph.program.code_identity import at_once, digest_of_code, goes_by_version
 from airgraph.program.program import CaptureProgram
 from airgraph.torch_internals import dynamo
@@ -143,6 +145,8 @@ def _traced(request: TraceRequest, read: Reader, floats: FloatInputs | None) -> 
             raise observed.obstacle
         if collector.program is None:
             raise Unwritable("it computes nothing with tensors, so there is no graph")
+        if collector.program.device.type == "meta":
+            raise Unwritable("its tensors lie on meta, where they have no values")
         return _manifest(request, collector, collector.program, result, read, observed)
     finally:
         # Dynamo keeps backends, and this one would keep the model.
@@ -183,10 +187,18 @@ def _manifest(
     guards = (*guarded, *constants, *absent, *distinct_of(guarded, request.arguments.arguments, read))
     used, namespace = observed.used(), Roots.of(request.function).function_globals
     by_hashes = observed.depends_on_hashes or depends_on_hashes(used, namespace)
+    options = request.options
+    compared = (
+        options.post_grad_custom_pre_pass,
+        options.post_grad_custom_post_pass,
+        *registered_functions(),
+        dict(request.decompositions or {}),
+    )
+    callables = sources_of_callables(observed.called_by_torch(), used, namespace, compared)
     return Manifest(
         function=full_name(request.function),
         fingerprint=request.fingerprint,
-        sources=sources_of(used, modules_of(guards, read), namespace),
+        sources=(*sources_of(used, modules_of(guards, read), namespace), *callables),
         process=Process.now(observed.environment, depends_on_hashes=by_hashes),
         device=program.device,
         state=state,

@@ -23,7 +23,7 @@ __all__ = ["Walk", "constants_of", "shares_memory"]
 
 _OFFSETS = {"aten::sym_storage_offset", "aten::storage_offset"}
 # What ATen raises for a call that eager would refuse as well.
-_OPERATOR_ERRORS = (RuntimeError, TypeError, ValueError, IndexError)
+_OPERATOR_ERRORS = (RuntimeError, TypeError, ValueError, IndexError, OverflowError)
 
 
 def constants_of(gm: torch.fx.GraphModule) -> Iterator[torch.Tensor]:

@@ -24,11 +24,13 @@ class Observer:
         passed_over: list[CodeType],
         built_in: list[Any],
         on_built_in: Callable[[Any, Any], None],
+        on_first: Callable[[Any], Callable[[Any], None] | None],
     ) -> None:
         self._watched = {id(code): (code, function) for code, function in watched}
         self._passed_over = {id(code): code for code in passed_over}
         self._built_in = {id(function): function for function in built_in}
         self._on_built_in = on_built_in
+        self._on_first = on_first
         self._seen: dict[int, tuple[CodeType, dict[str, Any]]] = {}
         self._outermost: FrameType | None = None
         self._before: Any = None
@@ -61,7 +63,11 @@ class Observer:
         if id(code) in self._passed_over or code.co_name == "__del__":
             self._outermost = frame
             return
-        self._seen.setdefault(id(code), (code, frame.f_globals))
+        if id(code) not in self._seen:
+            self._seen[id(code)] = (code, frame.f_globals)
+            function = None if id(code) in self._watched else self._on_first(frame)
+            if function is not None:
+                self._watched[id(code)] = (code, function)
         if id(code) in self._watched:
             self._watched[id(code)][1](frame)
 

@@ -27,7 +27,6 @@ from typing import Any
 
 import torch
 
-from airgraph.cache.checking.names_read import UsedCode, reads_of
 from airgraph.errors import Unwritable
 from airgraph.program.code_identity import (
     digest_of_code,
@@ -37,6 +36,7 @@ from airgraph.program.code_identity import (
     is_under_torch,
     is_versioned_class,
 )
+from airgraph.program.names_read import UsedCode, reads_of
 from airgraph.torch_internals.dispatcher import without_dispatch_modes
 from airgraph.torch_internals.fake_tensors import FakeTensor, is_traceable_wrapper_subclass
 from airgraph.torch_internals.modes import without_torch_function
@@ -47,7 +47,7 @@ _MOST_VALUES = 20_000
 _MOST_BYTES = 1 << 20
 _CONSTANTS = (bool, int, float, str, bytes, complex, type(None), type(...), torch.dtype, torch.device, torch.layout)
 _BY_TEXT = (
-    range, slice, re.Pattern, pathlib.PurePath, decimal.Decimal, fractions.Fraction, uuid.UUID, datetime.date,
+    range, slice, pathlib.PurePath, decimal.Decimal, fractions.Fraction, uuid.UUID, datetime.date,
     datetime.time, datetime.timedelta, datetime.tzinfo, torch.finfo, torch.iinfo,
 )  # fmt: skip
 _TEXTS_AND_NUMBERS = (int, float, str, bytes, complex)
@@ -63,6 +63,8 @@ _OF_OPERATORS = ("torch._ops", "torch.library", "torch._library", "torch._C._dis
 _WITH_ATTRIBUTES = (types.SimpleNamespace, torch.nn.Module)
 # What Dynamo writes beside tensors and functions.
 _OF_DYNAMO = ("_dynamo", "_torchdynamo")
+# What Python gives to each member of an enumeration: its name, its value, its class and its place.
+_OF_ENUM = {"_name_", "_value_", "__objclass__", "_sort_order_"}
 # Of classes and modules, what says nothing of what they hold.
 _UNTOLD = {
     "__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__qualname__", "__slots__", "__slotnames__",
@@ -104,6 +106,9 @@ class _Walk:
     def enter(self, value: Any) -> None:
         if isinstance(value, enum.Enum):
             self._write(type(value).__qualname__, value.name, repr(value._value_))
+            if not is_versioned_class(type(value)) and id(value) not in self._met:
+                self._met[id(value)] = (len(self._met), value)
+                self._attributes(value)
             return
         if type(value) in _CONSTANTS or isinstance(value, (torch.dtype, torch.layout)):
             self._write(type(value).__qualname__, repr(value))
@@ -135,6 +140,9 @@ class _Walk:
             self._function(value)
         elif isinstance(value, type):
             self._class(value)
+        elif isinstance(value, re.Pattern):
+            # Its text is cut short.
+            self._write(repr(value.pattern), str(value.flags))
         elif is_code(value) or isinstance(value, _BY_TEXT):
             self._write(identity_of(value) if is_code(value) else repr(value))
         elif isinstance(value, torch.Tensor):
@@ -172,7 +180,9 @@ class _Walk:
         """Of what has a value of its own besides."""
         if isinstance(value, (type, types.ModuleType)) or (is_code(value) and goes_by_version(_module_of(value))):
             return
-        state = {name: held for name, held in _state_of(value) if not name.startswith(_OF_DYNAMO)}
+        state = {
+            name: held for name, held in _state_of(value) if not name.startswith(_OF_DYNAMO) and name not in _OF_ENUM
+        }
         if state:
             self._enter_all(part for name in sorted(state) for part in (name, state[name]))
 
