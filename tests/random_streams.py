@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.fx import Graph, GraphModule
 
-from airgraph.program.stream_marks import record_of, wait_for
+from airgraph.program.stream_marks import event_of, record_of, wait_for
 from airgraph.program.streams import put_on
 
-__all__ = ["STEPS", "graph_of", "module_of"]
+__all__ = ["STEPS", "copied_at_the_end", "graph_of", "module_of"]
 
 _aten = torch.ops.aten
 _STREAMS = (None, "a", "b", "c")
@@ -53,3 +53,24 @@ def graph_of(steps: list[tuple[str, str | None, int, int]]) -> Graph:
 
 def module_of(steps: list[tuple[str, str | None, int, int]]) -> GraphModule:
     return GraphModule(nn.Module(), graph_of(steps))
+
+
+def copied_at_the_end(gm: GraphModule, first: int, second: int) -> None:
+    """Write both arguments as functionalization has it: a copy of what is made, at the end; values are known."""
+    output = gm.graph.output_node()
+    x, y = gm.graph.find_nodes(op="placeholder")
+    values = [node for node in gm.graph.nodes if node.op == "call_function" and event_of(node) is None]
+    # What is handed out is made by itself: an argument that is returned is AOTAutograd's business.
+    results = []
+    for node in output.args[0]:
+        with gm.graph.inserting_before(output):
+            results.append(gm.graph.call_function(_aten.mul.Tensor, (node, 2)))
+    if values:
+        for target, number in ((x, first), (y, second)):
+            with gm.graph.inserting_before(output):
+                gm.graph.call_function(_aten.copy_.default, (target, values[number % len(values)]))
+    output.args = (tuple(results),)
+    for node in gm.graph.nodes:
+        if node.op == "placeholder" or (node.op == "call_function" and event_of(node) is None):
+            node.meta["val"] = torch.empty(64)
+    gm.recompile()

@@ -168,7 +168,8 @@ def test_an_argument_is_written_on_the_stream_that_writes_it(recwarn: pytest.War
     def look(gm: GraphModule, example_inputs: object, options: object) -> None:
         graphs.append(gm.graph)
 
-    call = torch.compile(_Written(), backend="airgraph", fullgraph=True, options={"post_grad_custom_post_pass": look})
+    options = {"post_grad_custom_post_pass": look, "input_inplace_pass": False}
+    call = torch.compile(_Written(), backend="airgraph", fullgraph=True, options=options)
     given, expected = torch.rand(3), torch.rand(3)
     given.copy_(expected)
     x = torch.rand(3)
@@ -192,3 +193,45 @@ def test_equal_work_on_two_streams_stays_apart(order: Callable[[Tensor], tuple[T
     call = torch.compile(program, backend="airgraph", fullgraph=True)
     call(torch.rand(3))
     assert airgraph.explain().to_dict()["graphs"][0]["nodes"] == 4
+
+
+class _KeyCache(nn.Module):
+    """A step of decoding: the cache is written on a side stream and read on the default one."""
+
+    def __init__(self, ordered: bool) -> None:
+        super().__init__()
+        self.ordered = ordered
+        self.read, self.written = airgraph.Event("read"), airgraph.Event("written")
+
+    def forward(self, cache: Tensor, position: Tensor, new: Tensor) -> Tensor:
+        before = cache.sum()
+        self.read.record()
+        with scope.stream("cache"):
+            if self.ordered:
+                self.read.wait()
+            cache.index_copy_(0, position, new * 2)
+            self.written.record()
+        beside = new.sin()
+        self.written.wait()
+        return cache.sum() + before + beside
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.filterwarnings("ignore:.*orders the two")
+def test_an_argument_is_written_in_place_where_the_order_proves_it(
+    ordered: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = _KeyCache(ordered)
+    cache, position, new = torch.zeros(512, 64), torch.tensor([3]), torch.ones(1, 64)
+    with caplog.at_level("INFO", logger="airgraph.passes"):
+        call = torch.compile(model, backend="airgraph", fullgraph=True)
+        for _ in range(3):
+            twin = cache.clone()
+            torch.testing.assert_close(call(cache, position, new), model(twin, position, new))
+            assert torch.equal(cache, twin)
+    (row,) = airgraph.explain().to_dict()["graphs"]
+    assert row["streams"] == 2
+    # A cache of 512 rows, or the row that is new.
+    assert (row["copied_nbytes"] < cache.nbytes) is ordered
+    assert ("nothing orders sum" in caplog.text) is not ordered

@@ -39,7 +39,7 @@ class Pass:
     """A rewrite of the graph. run: changes it in place and returns how often. name: of the option that switches it.
 
     always: it has no option. annotates: what it writes on nodes stays.
-    reinplaces: it lets operators write memory that others read, which is right only in the order of one stream.
+    reinplaces: it lets operators write memory that others read, and looks at the order of one stream only.
     custom: it is the user's.
     """
 
@@ -60,7 +60,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("common_subexpressions", share_common_subexpressions, always=True),
     Pass("dead_code", remove_dead_code, always=True),
     Pass("input_copies", copy_where_made, always=True),
-    Pass("input_inplace_pass", reinplace_inputs, reinplaces=True, annotates=True),
+    Pass("input_inplace_pass", reinplace_inputs, annotates=True),
     Pass("remove_cat_ops", remove_cats, reinplaces=True),
     Pass("inplace_pass", reinplace_intermediates, reinplaces=True),
 )

@@ -17,9 +17,11 @@ from torch.fx import GraphModule, Node
 
 from airgraph.passes.analysis.aliases import Aliases
 from airgraph.passes.analysis.in_place_forms import in_place_form, is_elementwise, same_form
-from airgraph.passes.analysis.input_chain import PARTS, Kind, Link, chain_to
+from airgraph.passes.analysis.input_chain import PARTS, Kind, Link, Step, chain_to
 from airgraph.passes.analysis.memory_use import MemoryUse
+from airgraph.program.graph_order import GraphOrder
 from airgraph.program.nodes import computed, is_view, nodes_in, notes
+from airgraph.program.streams import streams_of
 
 __all__ = ["reinplace_inputs"]
 
@@ -38,22 +40,25 @@ def reinplace_inputs(gm: GraphModule) -> int:
     A chain is left alone, and the log says why, if an old value, or a view of one, is read after the operator that
     replaces it, if one of the operator's other arguments shares its memory (an operator that works element by element
     may be given the old value itself), if the new value is an output, or if a view of it would be another one of the
-    input. Returns the number of copies removed.
+    input. So it is, in a graph of several streams, unless all that touches the input is certainly done before each
+    write or begins after it. Returns the number of copies removed.
     """
     use = MemoryUse(gm.graph)
+    order = _order_of(gm)
     removed = 0
     for copy in list(gm.graph.find_nodes(op="call_function", target=_aten.copy_.default)):
         target, value = copy.args[0], copy.args[1]
         if not (isinstance(target, Node) and target.op == "placeholder"):
             continue
         chain = chain_to(target, value)
-        obstacle = chain if isinstance(chain, str) else _obstacle(target, chain, copy, use)
+        obstacle = chain if isinstance(chain, str) else _obstacle(target, chain, copy, use, order)
         if not isinstance(chain, str) and obstacle is not None:
             # What cannot be computed in a part may still be copied into it.
             chain = [replace(link, inner=(), start=None) if link.kind is Kind.PART else link for link in chain]
-            obstacle = _obstacle(target, chain, copy, use)
+            obstacle = _obstacle(target, chain, copy, use, order)
         if isinstance(chain, str) or obstacle is not None:
-            log.debug("the copy into input %s stays: %s", target.name, obstacle)
+            level = logging.DEBUG if order is None else logging.INFO
+            log.log(level, "the copy into input %s stays: %s", target.name, obstacle)
             notes(copy)["why_kept"] = str(obstacle)
             continue
         for link in chain:
@@ -65,11 +70,16 @@ def reinplace_inputs(gm: GraphModule) -> int:
         if any(link.kind in (Kind.PART, Kind.VIEW) for link in chain):
             # With the copies into parts, which are new nodes. Else it holds: where an operator writes now, nobody takes
             # the old value afterwards, and the write at the copy's place still stands in it.
-            use = MemoryUse(gm.graph)
+            use, order = MemoryUse(gm.graph), _order_of(gm)
     return removed
 
 
-def _obstacle(target: Node, chain: list[Link], copy: Node, use: MemoryUse) -> str | None:
+def _order_of(gm: GraphModule) -> GraphOrder | None:
+    """None where there is one stream: then a node comes after all that stand before it."""
+    return GraphOrder.of(gm.graph) if len(streams_of(gm.graph)) > 1 else None
+
+
+def _obstacle(target: Node, chain: list[Link], copy: Node, use: MemoryUse, order: GraphOrder | None) -> str | None:
     """Why the values of a chain cannot lie in the input; None if they can."""
     steps = [step for link in chain for step in link.steps(target)]
     values = [step.node for step in steps]
@@ -98,6 +108,20 @@ def _obstacle(target: Node, chain: list[Link], copy: Node, use: MemoryUse) -> st
             return f"a view of {step.node.name} counts from the start of its storage"
         if not same_form(step.node, step.whole) and any(is_view(user) for user in users if user not in known_views):
             return f"strides of {step.node.name} differ from the input's, and a view of it is taken"
+    return None if order is None else _unordered(target, steps, copy, use.aliases, order)
+
+
+def _unordered(target: Node, steps: list[Step], copy: Node, aliases: Aliases, order: GraphOrder) -> str | None:
+    """What touches the memory of the input or of its new values, on any stream, and is neither certainly done before a
+    write nor begins after it."""
+    touching = set().union(*(aliases.users(node) for node in (target, *(step.node for step in steps))))
+    accesses = [node for node in touching if node.op == "call_function" and node is not copy and not is_view(node)]
+    for step in steps:
+        if not step.writes:
+            continue
+        for access in sorted(accesses, key=aliases.position):
+            if access is not step.node and not (order.precedes(access, step.node) or order.precedes(step.node, access)):
+                return f"nothing orders {access.name} and {step.node.name}, which are on different streams"
     return None
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import subprocess
 import sys
 import textwrap
 import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import torch
 from doors import both_doors, through
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from random_streams import STEPS, module_of
+from random_streams import STEPS, copied_at_the_end, module_of
 from reports import report
 from torch import Tensor, nn
 
@@ -25,7 +27,9 @@ from airgraph import scope
 from airgraph.errors import ReplayError
 from airgraph.memory.pool import ArenaPool
 from airgraph.options import Options
+from airgraph.passes.pipeline import run_passes
 from airgraph.passes.races import insert_waits, races_in
+from airgraph.passes.stream_check import check_streams
 from airgraph.program.inputs import InputPlan, InputRole
 from airgraph.program.program import CaptureProgram
 from airgraph.runtime.cpu import beside
@@ -125,6 +129,35 @@ def test_random_programs_give_eagers_results(steps: list[tuple[str, str | None, 
         twins = [x.clone(), y.clone()]
         for _ in range(5):
             expected = gm(*twins)
+            for ours, theirs in zip(graph.run([x, y]), expected, strict=True):
+                torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
+            torch.testing.assert_close([x, y], twins, rtol=0, atol=0, equal_nan=True)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(STEPS.filter(lambda step: step[0] != "add_"), max_size=20), st.integers(0, 99), st.integers(0, 99))
+def test_random_programs_that_write_arguments_give_eagers_results(
+    steps: list[tuple[str, str | None, int, int]], first: int, second: int
+) -> None:
+    gm = module_of(steps)
+    copied_at_the_end(gm, first, second)
+    eager = copy.deepcopy(gm)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run_passes(gm, Options())
+        check_streams(gm, "fix", "random")
+    x, y = torch.randn(64), torch.randn(64)
+    for node, value in zip(gm.graph.find_nodes(op="placeholder"), (x, y), strict=True):
+        node.meta["val"] = value
+    plans = (InputPlan(0, InputRole.MUTATED, "x"), InputPlan(1, InputRole.MUTATED, "y"))
+    program = CaptureProgram.build("random", gm, plans, torch.device("cpu"))
+    with torch.no_grad():
+        graph = CpuRuntime().record(
+            program, decide_inputs(program, [x, y], Options()), ArenaPool(engine().ReplayLock()), Options()
+        )
+        twins = [x.clone(), y.clone()]
+        for _ in range(5):
+            expected = eager(*twins)
             for ours, theirs in zip(graph.run([x, y]), expected, strict=True):
                 torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
             torch.testing.assert_close([x, y], twins, rtol=0, atol=0, equal_nan=True)
