@@ -80,6 +80,10 @@ def _intra_op(threads: int) -> Iterator[None]:
     torch.set_num_threads(threads)
     # OpenMP's threads spin for some milliseconds after their last work, and here they would do so on another's time.
     time.sleep(0.02)
+    # A core that has slept is slow at first.
+    end = time.perf_counter() + 0.05
+    while time.perf_counter() < end:
+        pass
     try:
         yield
     finally:
@@ -109,7 +113,7 @@ def compare(model: nn.Module, arguments: tuple[Tensor, ...], rounds: int) -> dic
     for name, streams, intra_op in (("two streams", 2, 2), ("one stream", 1, 1), ("one stream, 2 threads", 1, 2)):
         replay, threads[name] = _graph(model, arguments, streams)
         contenders.append(measure.Contender(name, replay, context=lambda intra_op=intra_op: _intra_op(intra_op)))
-    timings = measure.interleave(contenders, rounds=rounds)
+    timings = measure.interleave(contenders, rounds=rounds, target_ns=20_000_000)
     return {
         "threads": threads["two streams"],
         "rows": {name: timing.to_dict() for name, timing in timings.items()},

@@ -148,6 +148,44 @@ def test_a_wait_for_what_is_never_recorded_is_refused(door: str, device: str, tm
 
 
 @torch.no_grad()
+def test_a_record_outside_of_the_graph_is_none_within(device: str) -> None:
+    model = NeverRecorded()
+    model.event.record()
+    with pytest.raises(StreamError, match="not recorded before it in this graph"):
+        torch.compile(model, backend="airgraph", fullgraph=True)(torch.ones(3, device=device))
+
+
+class Layers(nn.Module):
+    """Each layer has an event of its own, and all these have one tag."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+        self.done = [airgraph.Event("done") for _ in range(3)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer, done in zip(self.layers, self.done, strict=True):
+            with scope.stream("side"):
+                beside = layer(x)
+                done.record()
+            done.wait()
+            x = x + beside
+            done.record()
+            with scope.stream("side"):
+                done.wait()
+        return x
+
+
+@torch.no_grad()
+def test_equal_tags_of_events_are_one_event(device: str, recwarn: pytest.WarningsRecorder) -> None:
+    model = Layers().to(device).eval()
+    x = torch.randn(2, 4, device=device)
+    call = torch.compile(model, backend="airgraph", fullgraph=True, options={"stream_check": "error"})
+    for _ in range(3):
+        torch.testing.assert_close(call(x), model(x))
+
+
+@torch.no_grad()
 def test_two_models_may_use_one_tag(device: str) -> None:
     models = [FourTensors().to(device), FourTensors().to(device)]
     calls = [torch.compile(model, backend="airgraph", fullgraph=True) for model in models]
@@ -155,3 +193,57 @@ def test_two_models_may_use_one_tag(device: str) -> None:
         for call in calls:
             given = _arguments(models[0], device)
             torch.testing.assert_close(call(*given)[:2], FourTensors().to(device)(*given)[:2])
+
+
+class Tokens(nn.Module):
+    """Waits for tensors and tokens: two streams wait for one token, one stream for a tensor and a token."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        first = x + 1
+        token = ops.record()
+        with scope.stream("a"):
+            ops.wait([token])
+            left = first * 2
+        with scope.stream("b"):
+            ops.wait([token])
+            right = (first * 3).view(-1)
+            done = ops.record()
+        ops.wait([left, done])
+        ops.wait([x])
+        return left + 1, right.sum()
+
+
+@torch.no_grad()
+@both_doors
+def test_tokens_and_tensors_are_waited_for(
+    door: str, device: str, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    model = Tokens()
+    for _ in range(2):
+        call = through(door, model.forward, tmp_path, strict=True)
+        x = torch.randn(3, 4, device=device)
+        torch.testing.assert_close(call(x), model(x))
+    assert {row["streams"] for row in report()["graphs"]} == {3} and report()["counters"]["eager_calls"] == 0
+    # No race is left, and so no wait is inserted.
+    assert not [each for each in recwarn if "orders the two" in str(each.message)]
+
+
+@torch.no_grad()
+@both_doors
+def test_a_token_may_be_handed_out(door: str, device: str, tmp_path: Path) -> None:
+    def program(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x + 1, ops.record()
+
+    call = through(door, program, tmp_path)
+    for _ in range(2):
+        result, token = call(torch.ones(3, device=device))
+        assert result.tolist() == [2, 2, 2] and token.shape == (0,)
+
+
+def test_what_cannot_be_waited_for_is_refused() -> None:
+    with pytest.raises(ValueError, match="an empty list"):
+        ops.wait([])
+    with pytest.raises(StreamError, match="expected a list of tensors and tokens, got Tensor"):
+        ops.wait(torch.ones(2))  # type: ignore[arg-type]
+    with pytest.raises(StreamError, match="expected tensors and tokens, got str"):
+        ops.wait(["66"])  # type: ignore[list-item]

@@ -14,6 +14,7 @@ from airgraph.options import Options
 from airgraph.passes.fingerprint import fingerprint
 from airgraph.passes.pipeline import run_passes
 from airgraph.passes.stream_check import check_streams
+from airgraph.passes.stream_forms import as_tagged_events
 from airgraph.program import lowering
 from airgraph.program.dump import dump_for
 from airgraph.program.program import CaptureProgram
@@ -37,6 +38,7 @@ def prepare(
     name: of the program, see `Ledger.next_name`.
     Raises PassError, and StreamError for events without an order and for races where the option asks for that.
     """
+    as_tagged_events(lowered)
     check_events(lowered.graph)
     plans = lowering.input_plans(lowered, sources, positions)
     dump = dump_for(name, options.dump_dir)

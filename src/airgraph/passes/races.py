@@ -17,7 +17,7 @@ from airgraph.program import source_lines
 from airgraph.program.graph_order import GraphOrder
 from airgraph.program.nodes import is_view, written_nodes
 from airgraph.program.stream_marks import event_of, is_mark, record_of, wait_for
-from airgraph.program.streams import put_on, stream_of, streams_of
+from airgraph.program.streams import free_tag, put_on, stream_of, streams_of
 
 __all__ = ["Race", "insert_waits", "races_in"]
 
@@ -76,7 +76,7 @@ def insert_waits(gm: GraphModule, races: Sequence[Race]) -> None:
     for race in races:
         tag = tags.get(race.first)
         if tag is None:
-            tag = tags[race.first] = _free_tag(f"after {race.first.name}", taken)
+            tag = tags[race.first] = free_tag(f"after {race.first.name}", taken)
             with graph.inserting_after(race.first):
                 _mark(record_of(graph, tag), race.first)
         with graph.inserting_before(race.second):
@@ -121,14 +121,6 @@ def _accesses(node: Node, aliases: Aliases) -> Iterator[tuple[Node, bool]]:
         yield from ((root, True) for root in aliases.roots(written))
     if node in aliases.roots(node):
         yield node, True
-
-
-def _free_tag(wanted: str, taken: set[str]) -> str:
-    tag, number = wanted, 2
-    while tag in taken:
-        tag, number = f"{wanted} ({number})", number + 1
-    taken.add(tag)
-    return tag
 
 
 def _mark(mark: Node, beside: Node) -> None:

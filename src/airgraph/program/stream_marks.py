@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch.fx import Graph, Node
@@ -25,10 +25,15 @@ __all__ = [
     "event_of",
     "is_mark",
     "is_record",
+    "is_token",
     "is_wait",
+    "is_wait_for_tensors",
+    "keep_for",
+    "record",
     "record_of",
     "record_stream",
     "stream",
+    "wait",
     "wait_for",
 ]
 
@@ -49,12 +54,18 @@ _library = torch.library.Library("airgraph", "DEF")
 _library.define("record_event(str tag) -> ()")
 _library.define("wait_event(str tag) -> ()")
 _library.define("record_stream(Tensor tensor, str tag) -> ()")
-for _name in ("record_event", "wait_event", "record_stream"):
+_library.define("record() -> Tensor")
+_library.define("wait(Tensor[] tensors) -> ()")
+for _name in ("record_event", "wait_event", "record_stream", "wait"):
     _library.impl(_name, lambda *_: None, "CompositeExplicitAutograd")
+_library.impl("record", lambda: torch.empty(0), "CompositeExplicitAutograd")
+torch.library.register_fake("airgraph::record", lambda: torch.empty(0), lib=_library)
 _RECORD = torch.ops.airgraph.record_event.default
 _WAIT = torch.ops.airgraph.wait_event.default
 _RECORD_STREAM = torch.ops.airgraph.record_stream.default
-for _operator in (_RECORD, _WAIT, _RECORD_STREAM):
+_RECORD_TOKEN = torch.ops.airgraph.record.default
+_WAIT_FOR_TENSORS = torch.ops.airgraph.wait.default
+for _operator in (_RECORD, _WAIT, _RECORD_STREAM, _RECORD_TOKEN, _WAIT_FOR_TENSORS):
     torch.fx.node.has_side_effect(_operator)
 
 
@@ -118,9 +129,40 @@ def record_stream(tensor: torch.Tensor, tag: str) -> None:
     _RECORD_STREAM(tensor, tag)
 
 
+def record() -> torch.Tensor:
+    """A token for what the current stream has done so far, which `wait` takes; it is an empty tensor."""
+    token: torch.Tensor = _RECORD_TOKEN()
+    return token
+
+
+def wait(tensors: Sequence[torch.Tensor]) -> None:
+    """Let the current stream go on when all of these are made: tensors, and tokens of `record`.
+
+    Raises ValueError for an empty list, and StreamError for what is no list of tensors.
+    """
+    if not isinstance(tensors, (list, tuple)):
+        raise StreamError(f"wait: expected a list of tensors and tokens, got {type(tensors).__name__}")
+    if not tensors:
+        raise ValueError("wait: expected at least one tensor or token, got an empty list")
+    for tensor in tensors:
+        if not isinstance(tensor, torch.Tensor):
+            raise StreamError(f"wait: expected tensors and tokens, got {type(tensor).__name__}")
+    _WAIT_FOR_TENSORS(list(tensors))
+
+
 def is_mark(target: object) -> bool:
     """Whether an operator only marks the order of work, and computes nothing."""
-    return target in (_RECORD, _WAIT, _RECORD_STREAM)
+    return target in (_RECORD, _WAIT, _RECORD_STREAM, _RECORD_TOKEN, _WAIT_FOR_TENSORS)
+
+
+def is_token(target: object) -> bool:
+    """Whether a mark makes a token."""
+    return target is _RECORD_TOKEN
+
+
+def is_wait_for_tensors(target: object) -> bool:
+    """Whether a mark waits for tensors and tokens."""
+    return target is _WAIT_FOR_TENSORS
 
 
 def is_wait(target: object) -> bool:
@@ -148,6 +190,11 @@ def record_of(graph: Graph, tag: str) -> Node:
 def wait_for(graph: Graph, tag: str) -> Node:
     """Insert a wait for an event where the graph inserts."""
     return graph.call_function(_WAIT, (tag,))
+
+
+def keep_for(graph: Graph, tensor: Node, tag: str) -> Node:
+    """Insert where the graph inserts that a stream of this tag uses the memory of a tensor."""
+    return graph.call_function(_RECORD_STREAM, (tensor, tag))
 
 
 def _check_tag(tag: str) -> None:

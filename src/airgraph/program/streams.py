@@ -9,7 +9,7 @@ from airgraph.program import source_lines
 from airgraph.program.nodes import notes
 from airgraph.program.stream_marks import DEFAULT, PRIORITY, SCOPE, event_of
 
-__all__ = ["check_events", "priorities_of", "put_on", "stream_of", "streams_of"]
+__all__ = ["check_events", "free_tag", "priorities_of", "put_on", "stream_of", "streams_of"]
 
 
 def stream_of(node: Node) -> str | None:
@@ -37,6 +37,15 @@ def priorities_of(graph: Graph) -> dict[str, int]:
         if node.op == "call_function" and stream is not None:
             found.setdefault(stream, (node.meta.get("custom") or {}).get(PRIORITY, 0))
     return found
+
+
+def free_tag(wanted: str, taken: set[str]) -> str:
+    """A tag for an event that no other has, which is taken from now on."""
+    tag, number = wanted, 2
+    while tag in taken:
+        tag, number = f"{wanted} ({number})", number + 1
+    taken.add(tag)
+    return tag
 
 
 def check_events(graph: Graph) -> None:

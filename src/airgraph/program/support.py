@@ -33,6 +33,8 @@ _METADATA = {
     *("_has_compatible_shallow_copy_type", "_is_zerotensor", "_fused_sdp_choice", "_use_cudnn_rnn_flatten_weight"),
     *("cudnn_is_acceptable", "can_cast", "result_type", "promote_types", "_nnpack_available"),
 }
+# Of torch's own streams and events.
+_HOST_WAITS = {f"streams::synchronize_{what}" for what in ("event", "stream", "device")}
 _NUMBERS = {"int", "float", "bool", "number", "Scalar", "SymInt", "SymFloat", "SymBool", "complex"}
 
 
@@ -51,6 +53,8 @@ def capture_obstacle(op: torch._ops.OpOverload) -> str | None:
     for tag, reason in _TAG_REASONS:
         if tag in op.tags:
             return reason
+    if op.name() in _HOST_WAITS:
+        return "the host waits for a stream or an event in it"
     number = _returned_number(op)
     return None if number is None else f"it returns a number ({number}), which a replay would repeat"
 

@@ -54,8 +54,18 @@ def _by_tags(x: Tensor, side: Stream) -> Tensor:
     return main + beside
 
 
+def _by_tokens(x: Tensor, side: Stream) -> Tensor:
+    token = airgraph.ops.record()
+    with scope.stream("side"):
+        airgraph.ops.wait([token])
+        beside = (x * 2).exp()
+    main = (x + 1).sin()
+    airgraph.ops.wait([beside, main])
+    return main + beside
+
+
 @torch.no_grad()
-@pytest.mark.parametrize("program", [_by_wait_stream, _by_events, _by_tags])
+@pytest.mark.parametrize("program", [_by_wait_stream, _by_events, _by_tags, _by_tokens])
 def test_streams_are_replayed_beside_one_another(program: Callable[[Tensor, Stream], Tensor]) -> None:
     x, side, g = torch.randn(64), Stream(), CPUGraph()
     with warnings.catch_warnings():

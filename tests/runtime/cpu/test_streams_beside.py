@@ -82,6 +82,41 @@ def test_streams_run_on_threads(door: str, tmp_path: Path) -> None:
     assert (_row()["streams"], _row()["threads"]) == (2, 2)
 
 
+class FourTensors(nn.Module):
+    """As the documentation of Ascend's TorchAir shows it: two side streams, two events, a constant that is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = airgraph.Event("66"), airgraph.Event("77")
+        self.constant = torch.ones(16, 16)
+
+    def forward(self, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, ...]:
+        added = a + b
+        self.first.record()
+        with scope.stream("1"):
+            self.first.wait()
+            multiplied = added @ c
+            airgraph.ops.record_stream(added, "1")
+            self.second.record()
+        main = added @ d
+        with scope.stream("2"):
+            self.second.wait()
+            together = multiplied + a
+        self.constant.add_(1)
+        return multiplied, main, together, self.constant * 2
+
+
+@torch.no_grad()
+def test_four_tensors_a_thousand_times() -> None:
+    model, twin = FourTensors(), FourTensors()
+    call = torch.compile(model, backend="airgraph", fullgraph=True)
+    for number in range(1000):
+        given = [torch.full((16, 16), float(number % 7 + i)) for i in range(4)]
+        for ours, theirs in zip(call(*given), twin(*given), strict=True):
+            assert torch.equal(ours, theirs), number
+    assert (_row()["streams"], _row()["threads"], _row()["replays"]) == (3, 3, 1000)
+
+
 @torch.no_grad()
 def test_one_after_another_where_the_option_says_so() -> None:
     model = TwoStacks()

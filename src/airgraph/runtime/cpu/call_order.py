@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 
 from airgraph.program.order import WorkOrder
 
@@ -49,6 +49,9 @@ class CallOrder:
     def wait(self, event: Hashable, stream: Hashable) -> None:
         """Nothing for an event that was not recorded."""
         self._pending.setdefault(self._number(stream), set()).update(self._recorded.get(event, ()))
+
+    def wait_for_calls(self, calls: Iterable[int], stream: Hashable) -> None:
+        self._pending.setdefault(self._number(stream), set()).update(calls)
 
     def covers(self, stream: Hashable) -> bool:
         """Whether what the first stream is given next begins after all work of this one."""

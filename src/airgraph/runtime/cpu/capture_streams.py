@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
+
+import torch
 
 from airgraph.errors import CaptureError
 from airgraph.program.stream_marks import DEFAULT, current_scope
@@ -24,6 +26,7 @@ class CaptureStreams:
         self._origin = origin
         self._forked: dict[int, Any] = {}
         self._events: dict[int, Any] = {}
+        self._tokens: dict[int, torch.Tensor] = {}
 
     def enter_current(self, current: Any, where: Callable[[], str]) -> None:
         """What is recorded next is on the stream that is current. Raises CaptureError if it is not of the capture."""
@@ -56,6 +59,21 @@ class CaptureStreams:
 
     def wait_tag(self, tag: str, current: Any) -> None:
         self._order.wait(("tag", tag), self._key_or_tag(current))
+
+    def token(self, current: Any) -> torch.Tensor:
+        """A tensor that stands for what the current stream has been given so far."""
+        made = torch.empty(0)
+        self._tokens[id(made)] = made
+        self._order.record(("token", id(made)), self._key_or_tag(current))
+        return made
+
+    def wait_for(self, tensor: torch.Tensor, calls: Iterable[int], current: Any) -> None:
+        """The current stream goes on when a token or a tensor is there. calls: that write the tensor."""
+        key = self._key_or_tag(current)
+        if id(tensor) in self._tokens:
+            self._order.wait(("token", id(tensor)), key)
+        else:
+            self._order.wait_for_calls(calls, key)
 
     def check_joined(self) -> None:
         """Raises CaptureError for a stream whose work the stream of the capture does not wait for."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from airgraph.program.operators import written_arguments
 from airgraph.program.order import WorkOrder
-from airgraph.program.trees import leaves_of
 from airgraph.runtime.cpu.tape import Call, Recording, TensorRef
 from airgraph.user_warning import warn_user
 
@@ -52,10 +50,7 @@ def without_races(recording: Recording) -> Recording:
 
 def _accesses(call: Call) -> tuple[list[_Span], list[_Span]]:
     """What a call reads, and what it writes: buffers, each with the bytes from and up to."""
-    written = (
-        leaves_of(TensorRef, written_arguments(call.op, call.args, call.kwargs)) if call.op._schema.is_mutable else []
-    )
-    return [_span(ref) for ref in call.refs()], [_span(ref) for ref in (*written, *call.outs)]
+    return [_span(ref) for ref in call.refs()], [_span(ref) for ref in call.writes()]
 
 
 def _span(ref: TensorRef) -> _Span:

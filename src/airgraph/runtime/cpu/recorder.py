@@ -96,6 +96,11 @@ class Recorder:
         buffer = self.buffer_of(tensor)
         return sum(buffer in call.touched() for call in self._calls)
 
+    def calls_writing(self, tensor: torch.Tensor) -> list[int]:
+        """The recorded calls that write the buffer that a tensor lies in, by their number."""
+        buffer = self.buffer_of(tensor)
+        return [n for n, call in enumerate(self._calls) if any(ref.buffer == buffer for ref in call.writes())]
+
     def finish(self) -> Recording:
         order, tags = self.order.finish(), self.order.tags()
         return Recording(tuple(self._calls), tuple(self._buffers), order, tags, frozenset(self._to_the_end))

@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from airgraph.errors import CaptureError, UnsupportedGraph
 from airgraph.program import source_lines
-from airgraph.program.stream_marks import is_mark, is_record, is_wait
+from airgraph.program.stream_marks import is_mark, is_record, is_token, is_wait, is_wait_for_tensors
 from airgraph.runtime.cpu import captures
 from airgraph.runtime.cpu.capture_streams import CaptureStreams
 from airgraph.runtime.cpu.recorder import Recorder
@@ -43,14 +43,20 @@ class Session:
     def invalidate(self, why: str) -> None:
         self.invalid = self.invalid or why
 
-    def mark(self, func: Any, args: Any) -> None:
-        """An event of a tag, or memory that a stream of a tag uses."""
+    def mark(self, func: Any, args: Any) -> torch.Tensor | None:
+        """An event of a tag, a token, a wait for one of both or for tensors, or memory that a stream of a tag uses."""
         if is_record(func):
             self.streams.record_tag(args[0], current_stream())
         elif is_wait(func):
             self.streams.wait_tag(args[0], current_stream())
+        elif is_token(func):
+            return self.streams.token(current_stream())
+        elif is_wait_for_tensors(func):
+            for tensor in args[0]:
+                self.streams.wait_for(tensor, self.recorder.calls_writing(tensor), current_stream())
         else:
             self.recorder.keep_to_the_end(args[0])
+        return None
 
     def enter(self) -> None:
         # Casts of weights that a call outside has made are not part of the graph, nor those of the graph of others.
@@ -93,8 +99,7 @@ class _RecordCalls(TorchDispatchMode):
         if not isinstance(func, torch._ops.OpOverload):
             raise self._session.refuse(f"{func} at {source_lines.of_caller()}: higher-order operators are not captured")
         if is_mark(func):
-            self._session.mark(func, args)
-            return None
+            return self._session.mark(func, args)
         if has_kernel_for(func.name(), "CompositeImplicitAutograd"):
             with self:
                 result = func.decompose(*args, **kwargs)

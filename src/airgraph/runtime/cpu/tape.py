@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from airgraph.program.operators import written_arguments
 from airgraph.program.order import WorkOrder
 from airgraph.program.trees import leaves_of
 from airgraph.torch_internals.storages import StorageWeakRef
@@ -79,6 +80,12 @@ class Call:
     def touched(self) -> set[int]:
         """The buffers that this call reads or writes."""
         return self.given() | {ref.buffer for ref in self.outs}
+
+    def writes(self) -> list[TensorRef]:
+        """The tensors that it writes: results, and arguments by its schema."""
+        if not self.op._schema.is_mutable:
+            return list(self.outs)
+        return [*leaves_of(TensorRef, written_arguments(self.op, self.args, self.kwargs)), *self.outs]
 
     def given(self) -> set[int]:
         """The buffers that its arguments lie in."""

@@ -1,0 +1,121 @@
+"""Torch's own streams and events within a model mean what tagged ones mean."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from doors import both_doors, through
+from reports import report
+from torch import Tensor, nn
+
+import airgraph
+from airgraph.errors import StreamError
+
+
+@pytest.fixture
+def native(device: str) -> str:
+    if device == "cpu":
+        pytest.skip("torch has no streams of the CPU")
+    return device
+
+
+class MadeOutside(nn.Module):
+    """Streams and events of the device's own module, which the model holds."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.module = getattr(torch, device)
+        self.side = self.module.Stream()
+        self.forked, self.joined = self.module.Event(), self.module.Event()
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = x + 1
+        self.forked.record()
+        with self.module.stream(self.side):
+            self.forked.wait()
+            beside = first * 2
+            self.joined.record()
+        main = first * 3
+        self.joined.wait()
+        return main + beside
+
+
+class MadeInside(nn.Module):
+    """torch.Stream and torch.Event, made within the graph; one stream waits for another."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor) -> Tensor:
+        side, forked = torch.Stream(), torch.Event()
+        first = x + 1
+        forked.record()
+        with side:
+            side.wait_event(forked)
+            beside = first * 2
+        main = first * 3
+        torch.accelerator.current_stream().wait_stream(side)
+        return main + beside
+
+
+@torch.no_grad()
+@both_doors
+@pytest.mark.parametrize("make", [MadeOutside, MadeInside])
+def test_results_are_eagers(
+    make: Callable[[str], nn.Module], door: str, native: str, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    model = make(native)
+    call = through(door, model.forward, tmp_path)
+    for rows in (3, 3, 5):
+        x = torch.randn(rows, 4, device=native)
+        torch.testing.assert_close(call(x), model(x))
+    assert {(row["state"], row["streams"]) for row in report()["graphs"]} == {("captured", 2)}
+    assert not [each for each in recwarn if "orders the two" in str(each.message)]
+
+
+@torch.no_grad()
+def test_a_race_is_found(native: str) -> None:
+    side = torch.Stream()
+
+    def program(x: Tensor) -> Tensor:
+        first = x + 1
+        with side:
+            beside = first * 2
+        return beside + first
+
+    call = torch.compile(program, backend="airgraph", fullgraph=True, options={"stream_check": "error"})
+    with pytest.raises(
+        StreamError, match=r"aten.add.Tensor on the default stream .* writes what aten.mul.Tensor on stream"
+    ):
+        call(torch.ones(3, device=native))
+
+
+@torch.no_grad()
+def test_an_event_from_outside_the_graph_is_refused(native: str) -> None:
+    event = torch.Event()
+
+    def program(x: Tensor) -> Tensor:
+        event.wait()
+        return x + 1
+
+    event.record()
+    with pytest.raises(StreamError, match="is waited for at .* and not recorded before it in this graph"):
+        torch.compile(program, backend="airgraph", fullgraph=True)(torch.ones(3, device=native))
+
+
+@torch.no_grad()
+def test_a_graph_in_which_the_host_waits_runs_eagerly(native: str) -> None:
+    side = torch.Stream()
+
+    def program(x: Tensor) -> Tensor:
+        side.wait_stream(torch.accelerator.current_stream())
+        with side:
+            beside = x * 2
+        side.synchronize()
+        return beside + 1
+
+    x = torch.randn(3, device=native)
+    torch.testing.assert_close(torch.compile(program, backend="airgraph")(x), x * 2 + 1)
+    (row,) = airgraph.explain().to_dict()["graphs"]
+    assert row["state"] == "skipped" and "the host waits for a stream" in row["reason"]
