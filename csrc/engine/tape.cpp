@@ -8,6 +8,46 @@
 #include "tiers.h"
 
 namespace airgraph {
+namespace {
+
+// A step that notes when it is run and where.
+struct TimedStep : Step {
+  using Clock = std::chrono::steady_clock;
+
+  explicit TimedStep(Entry entry) : entry(entry) {}
+
+  static void run(Step* step) {
+    auto& self = *static_cast<TimedStep*>(step);
+    self.thread = std::this_thread::get_id();
+    self.begin = Clock::now();
+    self.entry.fn(self.entry.ctx);
+    self.end = Clock::now();
+  }
+
+  const Entry entry;
+  std::thread::id thread;
+  Clock::time_point begin;
+  Clock::time_point end;
+};
+
+// schedule: of these entries; null: one after another.
+inline void run(const std::vector<Entry>& entries, Schedule* schedule) {
+  if (schedule != nullptr) {
+    schedule->run();
+    return;
+  }
+  size_t index = 0;
+  try {
+    for (const size_t count = entries.size(); index < count; ++index) {
+      const auto& entry = entries[index];
+      entry.fn(entry.ctx);
+    }
+  } catch (...) {
+    throw_failure(index);
+  }
+}
+
+}  // namespace
 
 const char* name_of(Tier tier) {
   switch (tier) {
@@ -31,44 +71,45 @@ Tier Tape::append(RecordedCall call) {
 }
 
 void Tape::run_beside(const std::vector<Segment>& segments, size_t threads, bool is_worth_waking) {
+  segments_ = segments;
   schedule_ = std::make_unique<Schedule>(entries_, segments, threads, is_worth_waking);
 }
 
 void Tape::replay() {
   const ReplayGuard guard;
-  if (schedule_ != nullptr) {
-    schedule_->run();
-    return;
-  }
-  size_t index = 0;
-  try {
-    for (const size_t count = entries_.size(); index < count; ++index) {
-      const auto& entry = entries_[index];
-      entry.fn(entry.ctx);
-    }
-  } catch (...) {
-    throw_failure(index);
-  }
+  run(entries_, schedule_.get());
 }
 
-std::vector<double> Tape::profile(size_t rounds) {
-  using Clock = std::chrono::steady_clock;
-  const ReplayGuard guard;
-  std::vector<std::vector<double>> samples(entries_.size());
-  for (size_t round = 0; round < rounds; ++round) {
-    for (size_t index = 0; index < entries_.size(); ++index) {
-      const auto start = Clock::now();
-      entries_[index].fn(entries_[index].ctx);
-      samples[index].push_back(std::chrono::duration<double, std::nano>(Clock::now() - start).count());
+std::vector<Moment> Tape::timeline(size_t rounds) {
+  std::vector<std::unique_ptr<TimedStep>> timed;
+  std::vector<Entry> entries;
+  for (const auto& entry : entries_) {
+    timed.push_back(std::make_unique<TimedStep>(entry));
+    entries.push_back({&TimedStep::run, timed.back().get()});
+  }
+  std::vector<Moment> moments;
+  {
+    const ReplayGuard guard;
+    std::unique_ptr<Schedule> schedule;
+    if (schedule_ != nullptr) {
+      schedule = std::make_unique<Schedule>(entries, segments_, schedule_->threads(), true);
+    }
+    for (size_t round = 0; round < rounds; ++round) {
+      run(entries, schedule.get());
     }
   }
-  std::vector<double> medians;
-  medians.reserve(samples.size());
-  for (auto& times : samples) {
-    std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
-    medians.push_back(times[times.size() / 2]);
+  std::vector<std::thread::id> threads{std::this_thread::get_id()};
+  for (const auto& step : timed) {
+    auto found = std::find(threads.begin(), threads.end(), step->thread);
+    if (found == threads.end()) {
+      found = threads.insert(found, step->thread);
+    }
+    const auto since = [](TimedStep::Clock::time_point at) {
+      return std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count();
+    };
+    moments.push_back({since(step->begin), since(step->end), static_cast<size_t>(found - threads.begin())});
   }
-  return medians;
+  return moments;
 }
 
 }  // namespace airgraph

@@ -27,6 +27,13 @@ struct RecordedCall {
   bool redispatch = false;
 };
 
+// When a call was run, by a clock that only goes on, and on which thread: 0 is the one that replays.
+struct Moment {
+  int64_t begin_ns = 0;
+  int64_t end_ns = 0;
+  size_t thread = 0;
+};
+
 class Tape {
  public:
   // Prepares the call in the first tier that can serve it. Throws c10::Error if none can.
@@ -39,14 +46,15 @@ class Tape {
   // Runs all calls, in order where `run_beside` says nothing else. Throws ReplayFailure; the tape stays usable.
   void replay();
 
-  // Replays `rounds` times; the median nanoseconds of each call, with the clock's own cost (some 20 ns) in them.
-  std::vector<double> profile(size_t rounds);
+  // Replays so many times and tells of the last, in the order of the tape, when each call was run, and where.
+  std::vector<Moment> timeline(size_t rounds);
 
   size_t size() const { return entries_.size(); }
 
  private:
   std::vector<Entry> entries_;
   std::vector<std::unique_ptr<Step>> steps_;
+  std::vector<Segment> segments_;
   std::unique_ptr<Schedule> schedule_;  // gone first: it holds on to the steps
 };
 

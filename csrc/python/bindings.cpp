@@ -234,7 +234,21 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def("append", [](Tape& self, RecordedCall& call) { return name_of(self.append(std::move(call))); })
       .def("run_beside", &Tape::run_beside, py::arg("segments"), py::arg("threads"), py::arg("is_worth_waking"))
       .def("replay", &Tape::replay, py::call_guard<py::gil_scoped_release>())
-      .def("profile", &Tape::profile, py::call_guard<py::gil_scoped_release>())
+      .def(
+          "timeline",
+          [](Tape& self, size_t rounds) {
+            std::vector<Moment> moments;
+            {
+              const py::gil_scoped_release released;
+              moments = self.timeline(rounds);
+            }
+            py::list found;
+            for (const auto& each : moments) {
+              found.append(py::make_tuple(each.begin_ns, each.end_ns, each.thread));
+            }
+            return found;
+          },
+          py::arg("rounds"))
       .def("__len__", &Tape::size);
 
   py::enum_<LiveOutputs>(m, "LiveOutputs")

@@ -2,18 +2,15 @@
 
 import html
 import re
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from browser import drawn_by_a_browser, needs_a_browser
 from torch import nn
 
 import airgraph
-
-_BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 @torch.no_grad()
@@ -27,31 +24,13 @@ def _captured_models() -> list[object]:
     return [compiled, other]
 
 
-def _in_a_browser(page: Path, profile: Path) -> str:
-    """What a browser makes of the page: its elements after all scripts have run."""
-    assert _BROWSER is not None
-    done = subprocess.run(
-        [
-            _BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-            f"--user-data-dir={profile}", "--virtual-time-budget=20000", "--enable-logging=stderr", "--dump-dom",
-            page.as_uri(),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=180,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert not re.findall(r"CONSOLE.*(?:Uncaught|Error)", done.stderr), done.stderr
-    return done.stdout
-
-
-@pytest.mark.skipif(_BROWSER is None, reason="no Chromium; `make test` installs one where it may")
+@needs_a_browser
 def test_the_page_is_drawn_by_a_browser(tmp_path: Path) -> None:
     models = _captured_models()
     report = airgraph.explain()
     page = report.save(tmp_path / "memory.html")
     assert not re.findall(r"<script[^>]+src=|<link ", page.read_text())
-    drawn = _in_a_browser(page, tmp_path / "profile")
+    drawn = drawn_by_a_browser(page, tmp_path / "profile")
     pools = report.to_dict()["pools"]
     # Sharing, one arena a pool, roles.
     assert drawn.count('class="main-svg"') >= 2 + len(pools)

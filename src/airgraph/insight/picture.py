@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airgraph.errors import PlotsMissing
+from airgraph.insight.page import check_plots, heading, save_page, shown
 from airgraph.memory.occupancy import Slot
 
-__all__ = ["GraphMemory", "save_page"]
+__all__ = ["GraphMemory", "save_memory_page"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,25 +30,19 @@ class GraphMemory:
         return f"{self.name} {self.key}"
 
 
-def save_page(path: str | Path, pools: Sequence[dict[str, Any]], graphs: Sequence[GraphMemory]) -> Path:
+def save_memory_page(path: str | Path, pools: Sequence[dict[str, Any]], graphs: Sequence[GraphMemory]) -> Path:
     """Write the page, which needs no network. Raises PlotsMissing without plotly, OSError if it cannot be written."""
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise PlotsMissing("the page is drawn by plotly: pip install 'airgraph[plots]'.") from error
-    parts = [_heading("Pools and their sharing"), _shown(_sharing(pools))]
+    check_plots()
+    parts = [heading("Pools and their sharing"), shown(_sharing(pools))]
     for pool in pools:
         members = sorted((g for g in graphs if g.pool == pool["id"] and g.slots), key=_top, reverse=True)
-        parts.append(_heading(f"Arena of pool {pool['id']} on {pool['device']}"))
+        parts.append(heading(f"Arena of pool {pool['id']} on {pool['device']}"))
         if members:
-            parts.append(_shown(_occupancy(members)))
+            parts.append(shown(_occupancy(members)))
         else:
             parts.append("<p>No graph of this pool has intermediates, or the device's allocator places them.</p>")
-    parts += [_heading("Inputs by role"), _shown(_roles(graphs)), _inputs_table(graphs)]
-    page = _PAGE.format(plotly=get_plotlyjs(), body="\n".join(parts))
-    path = Path(path)
-    path.write_text(page, encoding="utf-8")
-    return path
+    parts += [heading("Inputs by role"), shown(_roles(graphs)), _inputs_table(graphs)]
+    return save_page(path, "memory", parts)
 
 
 def _sharing(pools: Sequence[dict[str, Any]]) -> Any:
@@ -155,34 +149,3 @@ def _outline(graph: GraphMemory) -> tuple[list[int], list[int]]:
 
 def _top(graph: GraphMemory) -> int:
     return max(slot.offset_bytes + slot.nbytes for slot in graph.slots)
-
-
-def _heading(text: str) -> str:
-    return f"<h2>{html.escape(text)}</h2>"
-
-
-def _shown(figure: Any) -> str:
-    figure.update_layout(template="plotly_white", margin={"t": 60, "l": 20, "r": 20, "b": 40})
-    figure.update_yaxes(automargin=True)
-    return str(figure.to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False}))
-
-
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<title>airgraph: memory</title>
-<style>
-body {{ font-family: system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #222; }}
-h2 {{ margin-top: 2.5rem; font-weight: 600; }}
-table {{ border-collapse: collapse; }}
-td, th {{ text-align: left; padding: 0.15rem 0.8rem 0.15rem 0; border-bottom: 1px solid #ddd; }}
-</style>
-<script>{plotly}</script>
-</head>
-<body>
-<h1>airgraph: memory</h1>
-{body}
-</body>
-</html>
-"""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import gc
 import io
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from airgraph.capture.ledger import GraphRecord, ledger
-from airgraph.insight.picture import GraphMemory, save_page
+from airgraph.errors import AirgraphError, OptionError
+from airgraph.insight.picture import GraphMemory, save_memory_page
+from airgraph.insight.streams_picture import GraphTimeline, save_streams_page, save_trace
 from airgraph.memory.pool import MemoryPool
+from airgraph.user_warning import warn_user
 
 __all__ = ["Report", "explain", "reset"]
 
@@ -58,6 +62,7 @@ class Report:
     counters: dict[str, int]
     passes: dict[str, int]
     cached: tuple[dict[str, Any], ...] = ()
+    timelines: tuple[GraphTimeline, ...] | None = None
     _records: tuple[GraphRecord, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -70,18 +75,28 @@ class Report:
         }
 
     def save(self, path: str | Path) -> Path:
-        """Draw the memory of all pools into one self-contained page: arenas by step, sharing, input roles.
+        """Draw what the name of the file says.
 
-        Graphs that were dropped since the snapshot have no arena in it. Raises an ImportError that says what to install
-        where plotly is missing, and OSError if the page cannot be written.
+        `….json`, such as `trace.json`: when each call ran, for Perfetto and Chrome. `streams.html`: the same as a page.
+        Both need a report of `explain(profile=True)`; graphs of CUDA and Ascend have no calls in them. Other names: the
+        memory of all pools as a page: arenas by step, sharing, input roles. Graphs that were dropped since the snapshot
+        have no arena in it.
+        Raises OptionError where there is no profile, an ImportError that says what to install where plotly is missing,
+        and OSError if the file cannot be written.
         """
+        path = Path(path)
+        if path.suffix == ".json" or path.name == "streams.html":
+            if self.timelines is None:
+                raise OptionError(
+                    f"{path.name}: this report has no profile. Take one by airgraph.explain(profile=True)."
+                )
+            return (save_trace if path.suffix == ".json" else save_streams_page)(path, self.timelines)
         graphs = []
-        for record in self._records:
-            device_graph = record.device_graph() if record.device_graph is not None else None
-            if record.state == "captured" and device_graph is not None and record.pool is not None:
+        for record, device_graph in _captured(self._records):
+            if record.pool is not None:
                 slots = tuple(device_graph.occupancy())
                 graphs.append(GraphMemory(record.name, record.key, record.pool, slots, record.inputs))
-        return save_page(path, self.pools, graphs)
+        return save_memory_page(path, self.pools, graphs)
 
     def __str__(self) -> str:
         from rich.console import Console
@@ -120,8 +135,12 @@ class Report:
         return out.getvalue()
 
 
-def explain() -> Report:
-    """What has been captured, skipped and recaptured in this process so far."""
+def explain(profile: bool = False) -> Report:
+    """What has been captured, skipped and recaptured in this process so far.
+
+    profile: with when each call of each graph runs. For that, graphs of the CPU are replayed on memory of their own: no
+    argument and no result changes, but operators of your own are called, and what a graph takes is taken once more.
+    """
     records = list(ledger.records)
     for record in records:
         if record.state == "captured" and record.device_graph is not None and record.device_graph() is None:
@@ -137,7 +156,24 @@ def explain() -> Report:
     }
     counts = sorted((function.counts() for function in ledger.cached_alive()), key=lambda each: each.name)
     cached = tuple({name: getattr(each, name) for name in _CACHED_ROW} for each in counts if each.hits or each.misses)
-    return Report(graphs, pools, counters, dict(ledger.pass_changes), cached, tuple(records))
+    timelines = tuple(_timelines(records)) if profile else None
+    return Report(graphs, pools, counters, dict(ledger.pass_changes), cached, timelines, tuple(records))
+
+
+def _captured(records: Iterable[GraphRecord]) -> Iterator[tuple[GraphRecord, Any]]:
+    """The rows of graphs that are there, with their graphs."""
+    for record in records:
+        device_graph = record.device_graph() if record.device_graph is not None else None
+        if record.state == "captured" and device_graph is not None:
+            yield record, device_graph
+
+
+def _timelines(records: Iterable[GraphRecord]) -> Iterator[GraphTimeline]:
+    for record, device_graph in _captured(records):
+        try:
+            yield GraphTimeline(record.name, record.key, tuple(device_graph.profile()))
+        except AirgraphError as error:
+            warn_user(f"{record.name} {record.key} has no profile: {error}")
 
 
 def _pool_row(pool: MemoryPool, records: list[GraphRecord]) -> dict[str, Any]:

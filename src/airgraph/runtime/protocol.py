@@ -15,6 +15,7 @@ from airgraph.options import Options
 from airgraph.program.program import CaptureProgram
 from airgraph.runtime.problem import InputProblem
 from airgraph.runtime.recording.inputs import CaptureInput
+from airgraph.runtime.timeline import Span
 
 __all__ = [
     "Capabilities",
@@ -111,6 +112,13 @@ class DeviceGraph(Protocol):
 
     def describe(self) -> Sequence[str]:
         """The recorded calls for a person to read, a line each; empty where the device does not tell."""
+        ...
+
+    def profile(self) -> Sequence[Span]:
+        """When each call runs, of a replay on memory of its own; empty where the device does not tell.
+
+        Raises ReplayError.
+        """
         ...
 
     def close(self) -> None:

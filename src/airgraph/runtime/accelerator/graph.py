@@ -19,6 +19,7 @@ from airgraph.runtime.problem import InputProblem, ProblemKind
 from airgraph.runtime.recording.inputs import CaptureInput, bind_inputs
 from airgraph.runtime.recording.launched import LaunchedGraph
 from airgraph.runtime.recording.outputs import Output, Owned
+from airgraph.runtime.timeline import Span
 
 __all__ = ["AcceleratorGraph"]
 
@@ -85,6 +86,10 @@ class AcceleratorGraph(LaunchedGraph):
         return ()
 
     def describe(self) -> tuple[str, ...]:
+        return ()
+
+    def profile(self) -> tuple[Span, ...]:
+        """Nothing: a device replays its graph as one."""
         return ()
 
     def close(self) -> None:

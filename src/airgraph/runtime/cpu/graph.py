@@ -9,10 +9,12 @@ from airgraph.errors import ReplayError
 from airgraph.memory.occupancy import Slot
 from airgraph.program.stream_marks import DEFAULT
 from airgraph.runtime.cpu.assemble import Assembled
+from airgraph.runtime.cpu.profile import profile
 from airgraph.runtime.cpu.tape import Recording
 from airgraph.runtime.engine.loading import engine
 from airgraph.runtime.recording.launched import LaunchedGraph
 from airgraph.runtime.recording.outputs import Output
+from airgraph.runtime.timeline import Span
 
 __all__ = ["CpuGraph", "InputBuffer", "replay_error"]
 
@@ -83,6 +85,12 @@ class CpuGraph(LaunchedGraph):
                 nbytes = buffer.nbytes
             lines.append(f"{call.op.name():40} {tier:10} {place:>12} {nbytes:>12} {tag:>10}  {call.source}")
         return lines
+
+    def profile(self) -> tuple[Span, ...]:
+        try:
+            return profile(self._recording, self.arena, self.threads)
+        except self.failure as failure:
+            raise self.error_of(failure) from failure
 
     def close(self) -> None:
         """Nothing to do: outputs own their memory."""

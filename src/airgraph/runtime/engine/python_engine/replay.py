@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import itertools
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -87,12 +89,20 @@ class Tape:
     def __len__(self) -> int:
         return len(self._calls)
 
-    def replay(self) -> None:
+    def timeline(self, rounds: int) -> list[tuple[int, int, int]]:
+        ends: list[int] = []
+        for _ in range(rounds):
+            ends[:] = [time.monotonic_ns()]
+            self.replay(lambda: ends.append(time.monotonic_ns()))
+        return [(begin, end, 0) for begin, end in itertools.pairwise(ends)]
+
+    def replay(self, after_each: Callable[[], object] = lambda: None) -> None:
         # What was captured in inference mode may be replayed outside, and the other way round; autocast was captured.
         with torch.inference_mode(), without_autocast(), without_modes():
             for index, (op, args, kwargs, outs, fresh) in enumerate(self._calls):
                 try:
                     _fill(outs, op(*args, **kwargs), fresh)
+                    after_each()
                 except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError) as error:
                     raise ReplayFailure(index, str(error)) from error
 
