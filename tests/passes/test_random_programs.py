@@ -92,8 +92,8 @@ def test_a_pass_alone_and_all_together_keep_the_results(chunk: int, request: pyt
         what = f"seed {seed}, all passes: {program}\n{gm.graph}"
         _check(_call(gm, seed), expected, what)
         _check_captured(gm, seed, expected, what)
-    # These programs have one stream.
-    assert [name for name, count in changes.items() if not count] == ["input_copies"], changes
+    # These programs have one stream and no collective.
+    assert [name for name, count in changes.items() if not count] == ["late_waits", "input_copies"], changes
     assert skipped <= programs / 50
 
 

@@ -14,6 +14,7 @@ from airgraph.capture.fallback import Fallback, Mode
 from airgraph.capture.key import GraphKey
 from airgraph.capture.ledger import GraphRecord, ledger
 from airgraph.capture.pools import pool_for
+from airgraph.capture.ranks import Ranks
 from airgraph.capture.verification import Verification
 from airgraph.capture.warmup import warming_threads
 from airgraph.errors import InputMoved, NotAdmitted, OptionError, Overlapping, ReplayError, UnsupportedGraph
@@ -99,6 +100,7 @@ class GraphedCallable:
             and not options.force_recapture
         )
         self._verification = Verification(program, runtime, options)
+        self._ranks = Ranks.of(program)
         self._verified_after = 0
         _check_clone_output(options, len(program.gm.graph.output_node().args[0]))  # type: ignore[arg-type]
         ledger.add_callable(self)
@@ -154,6 +156,8 @@ class GraphedCallable:
         if self._fallback.mode is Mode.EAGER:
             self._fallback.report_again()
         key = self._captures.key(args)
+        if self._ranks is not None and not self._ranks.is_settled(key):
+            self._capture_in_step(self._ranks, key, args)
         if self._fallback.serves(key):
             return self._fallback.placeholders(args) if warming else self._fallback.run(args)
         if any(isinstance(arg, torch.Tensor) and engine().is_foreign(arg) for arg in args):
@@ -250,6 +254,23 @@ class GraphedCallable:
             # the eager run.
             self._pool.strike_off()
         return graph
+
+    def _capture_in_step(self, ranks: Ranks, key: GraphKey, args: list[Any]) -> None:
+        """Capture a new key if all ranks can; else none of them does."""
+        can_capture = False
+        try:
+            if not self._fallback.serves(key):
+                can_capture = self._capture(key, args, NEW_KEY) is not None
+        except NotAdmitted:
+            # The call meets it again.
+            pass
+        finally:
+            agreed = ranks.settle(key, can_capture)
+        if agreed or self._fallback.serves(key):
+            return
+        for graph in self._captures.of(key):
+            self._drop(graph)
+        self._fallback.take(key, UnsupportedGraph("another rank cannot capture it, and ranks run a key alike"))
 
     def _drop(self, graph: CapturedGraph) -> None:
         if self._usual is not None and self._usual.record is graph.record:

@@ -18,6 +18,7 @@ from airgraph.passes.common_subexpressions import share_common_subexpressions
 from airgraph.passes.custom import Before
 from airgraph.passes.dead_code import remove_dead_code
 from airgraph.passes.input_copies import copy_where_made
+from airgraph.passes.late_waits import wait_where_used
 from airgraph.passes.noop import remove_noops
 from airgraph.passes.overwritten import skip_overwritten_values
 from airgraph.passes.pattern_fusion import apply_replacements
@@ -59,6 +60,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("shape_arithmetic", fold_shape_arithmetic, always=True),
     Pass("common_subexpressions", share_common_subexpressions, always=True),
     Pass("dead_code", remove_dead_code, always=True),
+    Pass("late_waits", wait_where_used, always=True),
     Pass("input_copies", copy_where_made, always=True),
     Pass("input_inplace_pass", reinplace_inputs, annotates=True),
     Pass("remove_cat_ops", remove_cats, reinplaces=True),

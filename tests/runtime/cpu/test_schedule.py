@@ -87,10 +87,10 @@ def test_a_wait_sees_the_latest_record_before_it() -> None:
 
 def test_random_numbers_are_drawn_in_the_order_of_the_program() -> None:
     order = CallOrder()
-    order.call(draws=True)
+    order.call("random numbers")
     order.current = "1"
     order.call()
-    order.call(draws=True)
+    order.call("random numbers")
     order.current = None
-    order.call(draws=True)
+    order.call("random numbers")
     assert order.finish().waits == {2: (0,), 3: (2,)}

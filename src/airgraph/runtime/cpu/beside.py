@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from airgraph.program.collectives import NAMESPACE
 from airgraph.runtime.cpu.cost import HAND_OVER_NS, estimated_ns
 from airgraph.runtime.cpu.schedule import Segment, makespan, segments_of
 from airgraph.runtime.cpu.tape import Recording
@@ -16,7 +17,7 @@ _LEAST_GAIN_NS = 300.0
 # About what it costs to wake a thread, on both sides.
 _WAKING_NS = 20_000.0
 # Of torch itself, in C++: any thread may call them. Others may be Python, which has a state of its own for each thread.
-_OWN_NAMESPACES = {"aten", "prims"}
+_OWN_NAMESPACES = {"aten", "prims", NAMESPACE}
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,19 +25,19 @@ class CallOrder:
         self._last: dict[int, int] = {}
         self._pending: dict[int, set[int]] = {}
         self._recorded: dict[Hashable, frozenset[int]] = {}
-        self._last_drawn: int | None = None
+        self._last_of_line: dict[Hashable, int] = {}
 
     def __len__(self) -> int:
         return len(self._stream_of)
 
-    def call(self, *, draws: bool = False) -> None:
-        """The next call. draws: it takes random numbers, which come in the order of the program on all streams."""
+    def call(self, line: Hashable = None) -> None:
+        """The next call. Those of one line come in the order of the program on all streams."""
         step, stream = len(self._stream_of), self._number(self.current)
         waits = self._pending.pop(stream, set())
-        if draws:
-            if self._last_drawn is not None:
-                waits.add(self._last_drawn)
-            self._last_drawn = step
+        if line is not None:
+            if line in self._last_of_line:
+                waits.add(self._last_of_line[line])
+            self._last_of_line[line] = step
         if waits:
             self._waits[step] = tuple(sorted(waits))
         self._stream_of.append(stream)

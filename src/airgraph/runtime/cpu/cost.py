@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+from airgraph.program.collectives import NAMESPACE
 from airgraph.runtime.cpu.tape import Call, TensorRef
 
 __all__ = ["HAND_OVER_NS", "estimated_ns"]
@@ -14,6 +15,8 @@ __all__ = ["HAND_OVER_NS", "estimated_ns"]
 # From one core's store to another that spins on it, and back.
 HAND_OVER_NS = 300.0
 _CALL_NS = 100.0
+# Starting one, or waiting for one.
+_COLLECTIVE_NS = 50_000.0
 _NS_PER_BYTE = 1 / 20
 _NS_PER_FLOP = 1 / 50
 # The position of the argument whose last dimension is summed over.
@@ -22,6 +25,8 @@ _PRODUCTS = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1
 
 def estimated_ns(call: Call) -> float:
     """Nanoseconds: the most of what its memory and its arithmetic take, of products, convolutions and attention."""
+    if call.op.namespace == NAMESPACE:
+        return _COLLECTIVE_NS
     outs = [out for out in call.outs if out is not None]
     nbytes = sum(_nbytes(ref) for ref in (*call.refs(), *outs))
     return _CALL_NS + max(nbytes * _NS_PER_BYTE, _flops(call) * _NS_PER_FLOP)

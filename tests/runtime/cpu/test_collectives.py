@@ -1,0 +1,169 @@
+"""Collectives within a graph, between two real processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no torch.distributed")
+
+_EXAMPLES = Path(__file__).parents[3] / "examples"
+_SETUP = """
+import warnings, torch, airgraph
+import torch.distributed as dist
+import torch.distributed._functional_collectives as fc
+from airgraph import scope
+from airgraph.runtime.cpu import beside
+beside._LEAST_GAIN_NS, beside._cores = float("-inf"), lambda: 2
+warnings.simplefilter("ignore")
+torch.set_grad_enabled(False)
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.group.WORLD
+def compiled(function, **options):
+    return torch.compile(function, backend="airgraph", fullgraph=True, options=options)
+def rows():
+    return airgraph.explain().to_dict()["graphs"]
+"""
+_END = """
+dist.barrier()
+dist.destroy_process_group()
+print("rank is done")
+"""
+
+
+def _on_two_ranks(script: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+def _run(folder: Path, program: str) -> None:
+    script = folder / "program.py"
+    script.write_text(_SETUP + textwrap.dedent(program) + _END)
+    assert _on_two_ranks(script).count("rank is done") == 2
+
+
+def test_the_example_of_a_tensor_parallel_mlp() -> None:
+    output = _on_two_ranks(_EXAMPLES / "tensor_parallel.py")
+    assert "the same on 2 ranks as on one" in output
+    assert output.count("captured") >= 2 and "eager_calls: 0" in output
+
+
+def test_collectives_are_replayed(tmp_path: Path) -> None:
+    _run(
+        tmp_path,
+        """
+        def program(x):
+            h = x * 2 + rank
+            summed = fc.all_reduce(h, "sum", world)
+            gathered = fc.all_gather_tensor(h.t(), 0, world)
+            scattered = fc.reduce_scatter_tensor(h, "sum", 0, world)
+            from_first = fc.broadcast(h, 0, world)
+            return summed + h, gathered.sum(0), scattered * 2, from_first + 1
+        call = compiled(program)
+        for number in range(50):
+            x = torch.full((4, 6), float(number)) + torch.arange(24.).view(4, 6)
+            for ours, theirs in zip(call(x), program(x), strict=True):
+                assert torch.equal(ours, theirs), number
+        (row,) = rows()
+        assert (row["state"], row["replays"]) == ("captured", 50)
+        """,
+    )
+
+
+def test_they_are_in_one_order_on_all_streams(tmp_path: Path) -> None:
+    # Large and small ones by turns: an order of each rank's own would add up what does not belong together.
+    _run(
+        tmp_path,
+        """
+        def program(x):
+            found = []
+            for number in range(6):
+                with scope.stream(("a", "b", "default")[number % 3]):
+                    h = x[: 1 + 999 * (number % 2)] + number
+                    found.append(fc.all_reduce(h, "sum", world))
+            return tuple(found)
+        call = compiled(program)
+        x = torch.arange(1000.)
+        for _ in range(100):
+            for number, out in enumerate(call(x)):
+                assert torch.equal(out, 2 * (x[: 1 + 999 * (number % 2)] + number)), number
+        assert rows()[0]["threads"] == 2
+        """,
+    )
+
+
+def test_ranks_run_a_key_alike(tmp_path: Path) -> None:
+    _run(
+        tmp_path,
+        """
+        # The larger shape does not fit the budget of the second rank.
+        def program(x):
+            return fc.all_reduce((x @ x.T).exp() + 1, "sum", world) * 2
+        call = compiled(program, memory_budget=100_000 if rank else None)
+        for size in (4, 200, 4, 200):
+            x = torch.randn(size, 3, generator=torch.Generator().manual_seed(size)) / 10
+            torch.testing.assert_close(call(x), 2 * 2 * ((x @ x.T).exp() + 1))
+        found = {row["key"]: (row["state"], row["reason"]) for row in rows()}
+        state, reason = found.pop("(200)")
+        assert state == "skipped" and {state for state, _ in found.values()} == {"captured"}, found
+        assert ("memory_budget" in reason) if rank else ("another rank cannot capture it" in reason), reason
+        """,
+    )
+
+
+def test_a_program_that_one_rank_cannot_capture(tmp_path: Path) -> None:
+    _run(
+        tmp_path,
+        """
+        call = compiled(lambda x: fc.all_reduce(x + 1, "sum", world) * 2, force_eager=rank == 1)
+        for _ in range(3):
+            assert torch.equal(call(torch.ones(3)), torch.full((3,), 8.))
+        assert rows()[-1]["state"] == "skipped"
+        assert ("another rank" in rows()[-1]["reason"]) is (rank == 0)
+        """,
+    )
+
+
+def test_what_has_no_form_in_place_runs_eagerly(tmp_path: Path) -> None:
+    _run(
+        tmp_path,
+        """
+        def program(x):
+            return fc.all_to_all_single(x * 2, [1, 1], [1, 1], world) + 1
+        call = compiled(program)
+        x = torch.arange(2.) + rank
+        for _ in range(2):
+            assert torch.equal(call(x), program(x))
+        (row,) = rows()
+        assert row["state"] == "skipped" and "this collective has no form" in row["reason"]
+        """,
+    )
+
+
+def test_they_have_no_place_in_cache_files(tmp_path: Path) -> None:
+    _run(
+        tmp_path,
+        f"""
+        def program(x):
+            return fc.all_reduce(x + 1, "sum", world) * 2
+        call = airgraph.inference.cache_compile(program, cache_dir={str(tmp_path / "cache")!r})
+        for _ in range(2):
+            assert torch.equal(call(torch.ones(3)), torch.full((3,), 8.))
+        (row,) = airgraph.explain().to_dict()["cached"]
+        assert row["refusals"], row
+        """,
+    )
