@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <bit>
 #include <new>
 #include <utility>
 
@@ -15,13 +16,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A stream's state: the replay, how many of its parts are done in that, and whether the next is being run.
-constexpr int kReplayShift = 24;
+// A stream's state: the replay, how many of its parts are done in that, and whether the next is being run, and by whom.
+// As few bits as the parts need: the replays must not come to their end.
 constexpr uint64_t kRunning = 1;
-constexpr uint64_t kOnePart = 2;
-constexpr uint64_t kPartsMask = (uint64_t{1} << kReplayShift) - 1;
-
-uint64_t state_at(uint64_t replay, size_t parts) { return (replay << kReplayShift) | (parts * kOnePart); }
+constexpr uint64_t kByWorker = 2;
+constexpr int kPartsShift = 2;
 
 // How long the calling thread waits for a worker that is at it: spinning, giving way to others, then asleep.
 constexpr auto kMostSpinning = std::chrono::microseconds(20);
@@ -52,14 +51,26 @@ Schedule::Schedule(const std::vector<Entry>& entries, const std::vector<Segment>
       streams_[wait.stream].parts[wait.segments - 1].awaited = true;
     }
   }
+  size_t most = 0;
   for (const auto& stream : streams_) {
-    TORCH_CHECK(!stream.parts.empty() && stream.parts.size() < kPartsMask / kOnePart, "a stream of ",
-                stream.parts.size(), " segments");
+    TORCH_CHECK(!stream.parts.empty(), "a stream without segments");
+    most = std::max(most, stream.parts.size());
   }
+  replay_shift_ = kPartsShift + static_cast<int>(std::bit_width(most));
   Team::instance().join(*this);
 }
 
 Schedule::~Schedule() { Team::instance().leave(*this); }
+
+uint64_t Schedule::state_at(uint64_t replay, size_t parts) const {
+  return (replay << replay_shift_) | (static_cast<uint64_t>(parts) << kPartsShift);
+}
+
+uint64_t Schedule::replay_of(uint64_t state) const { return state >> replay_shift_; }
+
+size_t Schedule::parts_of(uint64_t state) const {
+  return (state & ((uint64_t{1} << replay_shift_) - 1)) >> kPartsShift;
+}
 
 void Schedule::run() {
   const uint64_t replay = begun_.load(std::memory_order_relaxed);
@@ -105,7 +116,7 @@ bool Schedule::try_all(uint64_t replay, bool& is_finished) {
   is_finished = true;
   for (auto& stream : streams_) {
     found |= advance(stream, true);
-    is_finished &= stream.state.load(std::memory_order_acquire) >> kReplayShift > replay;
+    is_finished &= replay_of(stream.state.load(std::memory_order_acquire)) > replay;
   }
   return found;
 }
@@ -120,17 +131,17 @@ bool Schedule::advance(Stream& stream, bool is_caller) {
   bool found = false;
   uint64_t state = stream.state.load(std::memory_order_acquire);
   while ((state & kRunning) == 0) {
-    const uint64_t replay = state >> kReplayShift;
-    const size_t next = (state & kPartsMask) / kOnePart;
+    const uint64_t replay = replay_of(state);
+    const size_t next = parts_of(state);
     const auto& part = stream.parts[next];
     // What is true here stays true until the part is run, which only who changes the state may do.
     if (replay >= begun_.load(std::memory_order_acquire) || (part.on_caller && !is_caller) || !is_ready(part, replay)) {
       break;
     }
-    if (!stream.state.compare_exchange_strong(state, state | kRunning, std::memory_order_acq_rel)) {
+    const uint64_t running = state | kRunning | (is_caller ? 0 : kByWorker);
+    if (!stream.state.compare_exchange_strong(state, running, std::memory_order_acq_rel)) {
       continue;
     }
-    stream.by_caller = is_caller;
     if (!is_caller) {
       thread_local int threads_here = 0;
       const int wanted = intra_op_.load(std::memory_order_relaxed);
@@ -141,7 +152,7 @@ bool Schedule::advance(Stream& stream, bool is_caller) {
     }
     execute(part);
     found = true;
-    state = next + 1 == stream.parts.size() ? state_at(replay + 1, 0) : state + kOnePart;
+    state = next + 1 == stream.parts.size() ? state_at(replay + 1, 0) : state_at(replay, next + 1);
     if (is_caller) {
       stream.state.store(state, std::memory_order_release);
       if (part.awaited && is_worth_waking_ && Team::instance().has_sleepers()) {
@@ -152,6 +163,7 @@ bool Schedule::advance(Stream& stream, bool is_caller) {
     stream.state.store(state);
     if (caller_sleeps_.load()) {
       const std::lock_guard lock(sleep_mutex_);
+      caller_sleeps_.store(false);
       done_.notify_one();
     }
   }
@@ -206,19 +218,16 @@ void Schedule::wait_for_workers(uint64_t replay) {
       std::this_thread::yield();
       continue;
     }
-    std::unique_lock lock(sleep_mutex_);
+    // A worker that stores its state after this sees it and wakes this thread; what was stored before is found now.
     caller_sleeps_.store(true);
-    lock.unlock();
-    // What was done before this was seen is found now, what is done after it wakes.
-    const bool found = try_all(replay, is_finished) || is_finished;
-    lock.lock();
-    if (!found) {
-      done_.wait_for(lock, kNap);
-    }
-    caller_sleeps_.store(false);
-    if (found) {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (try_all(replay, is_finished) || is_finished) {
+      caller_sleeps_.store(false);
       return;
     }
+    std::unique_lock lock(sleep_mutex_);
+    done_.wait_for(lock, kNap, [&] { return !caller_sleeps_.load(); });
+    caller_sleeps_.store(false);
   }
 }
 
@@ -233,15 +242,15 @@ void Schedule::survive_fork() {
     const uint64_t state = stream.state.load();
     if (!is_run_here) {
       stream.state.store(state_at(begun, 0));
-    } else if ((state & kRunning) != 0 && !stream.by_caller) {
+    } else if ((state & kByWorker) != 0) {
       // Half done by a worker that is not here. Nothing of it can be done again.
-      const size_t part = (state & kPartsMask) / kOnePart;
+      const size_t part = parts_of(state);
       try {
         TORCH_CHECK(false, "the process was forked while another thread was at it");
       } catch (...) {
         fail(stream.parts[part].calls.front().index);
       }
-      stream.state.store(part + 1 == stream.parts.size() ? state_at(begun, 0) : (state & ~kRunning) + kOnePart);
+      stream.state.store(part + 1 == stream.parts.size() ? state_at(begun, 0) : state_at(begun - 1, part + 1));
     }
   }
 }

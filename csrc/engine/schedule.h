@@ -67,10 +67,12 @@ class Schedule {
   struct alignas(64) Stream {
     std::atomic<uint64_t> state{0};
     std::vector<Part> parts;
-    bool by_caller = false;  // who runs the part that is being run
   };
   static constexpr size_t kNone = std::numeric_limits<size_t>::max();
 
+  uint64_t state_at(uint64_t replay, size_t parts) const;
+  uint64_t replay_of(uint64_t state) const;
+  size_t parts_of(uint64_t state) const;
   bool advance(Stream& stream, bool is_caller);
   bool is_ready(const Part& part, uint64_t replay) const;
   void execute(const Part& part);
@@ -80,6 +82,7 @@ class Schedule {
 
   const size_t threads_;
   const bool is_worth_waking_;
+  int replay_shift_ = 0;  // of a stream's state
   std::vector<Stream> streams_;
 
   // What the calling thread tells the workers lies together: one line to fetch.

@@ -26,7 +26,9 @@ Team& Team::instance() {
   // Never destroyed: threads may outlive what is static.
   static auto* team = [] {
     auto* made = new Team();
-    pthread_atfork(nullptr, nullptr, [] { Team::instance().survive_fork(); });
+    // A fork by a thread that is not in the interpreter may fall into `join` or `leave` of another.
+    pthread_atfork([] { Team::instance().staff_mutex_.lock(); }, [] { Team::instance().staff_mutex_.unlock(); },
+                   [] { Team::instance().survive_fork(); });
     return made;
   }();
   return *team;
@@ -35,7 +37,12 @@ Team& Team::instance() {
 void Team::join(Schedule& schedule) {
   const std::lock_guard staff(staff_mutex_);
   schedules_.insert(&schedule);
-  hire();
+  try {
+    hire();
+  } catch (...) {
+    schedules_.erase(&schedule);
+    throw;
+  }
 }
 
 void Team::leave(Schedule& schedule) {
@@ -117,7 +124,8 @@ void Team::dismiss() {
 }
 
 void Team::work(Worker& self, size_t number) {
-  at::init_num_threads();
+  // Torch's threads of this thread are set up now: later that would undo the share that a schedule sets.
+  at::get_num_threads();
   const ReplayGuard guard;
   auto idle_since = Clock::now();
   int looks = 0;
@@ -158,9 +166,9 @@ void Team::survive_fork() {
   // Those who held these are not here any more.
   auto schedules = std::move(schedules_);
   for (auto& worker : workers_) {
-    worker->thread.detach();
+    // Its thread is not here, so there is nothing to end.
+    worker.release();  // NOLINT(bugprone-unused-return-value)
   }
-  workers_.clear();
   new (this) Team();
   schedules_ = std::move(schedules);
   understaffed_.store(!schedules_.empty(), std::memory_order_relaxed);

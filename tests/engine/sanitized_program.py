@@ -2,6 +2,7 @@
 
 import gc
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import nn
@@ -11,6 +12,7 @@ from airgraph.memory.pool import ArenaPool
 from airgraph.options import Options
 from airgraph.program.inputs import InputPlan, InputRole
 from airgraph.program.program import CaptureProgram
+from airgraph.runtime.cpu import beside
 from airgraph.runtime.cpu.runtime import CpuRuntime
 from airgraph.runtime.engine.loading import engine
 from airgraph.runtime.recording.inputs import decide_inputs
@@ -45,6 +47,50 @@ def failing_kernel() -> None:
             g.replay()
         except airgraph.errors.ReplayError:
             assert bad > 3
+
+
+def streams_beside_one_another() -> None:
+    """Workers that come and go, share several schedules, fail, and are left in mid work."""
+    beside._LEAST_GAIN_NS, beside._cores = float("-inf"), lambda: 3
+
+    def captured(x: torch.Tensor, index: torch.Tensor) -> tuple[airgraph.cpu.CPUGraph, torch.Tensor]:
+        g, forked, done = airgraph.cpu.CPUGraph(), airgraph.Event("forked"), airgraph.Event("done")
+        weight = torch.eye(4)
+        with torch.inference_mode(), airgraph.cpu.graph(g, capture_error_mode="thread_local"):
+            first = x + 1
+            forked.record()
+            with airgraph.scope.stream("a"):
+                forked.wait()
+                left = first.sin() @ weight
+                done.record()
+            with airgraph.scope.stream("b"):
+                forked.wait()
+                right = nn.functional.embedding(index, weight).sum() + x.exp()
+            main = first * 2
+            done.wait()
+            airgraph.ops.wait([right])
+            out = main + left + right
+        return g, out
+
+    def work(seed: int) -> None:
+        for _ in range(4):
+            x, index = torch.full((4, 4), float(seed)), torch.tensor([1, 2])
+            g, out = captured(x, index)
+            for number in range(100):
+                if number % 25 == 24:
+                    index.fill_(9)
+                    try:
+                        g.replay()
+                    except airgraph.errors.ReplayError:
+                        index.fill_(1)
+                g.replay()
+                assert torch.allclose(out, 2 * (x + 1) + (x + 1).sin() + 2 + x.exp())
+            # What is left goes with the workers that look at it.
+            del g
+
+    work(0)
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(work, range(1, 4)))
 
 
 def held_outputs_and_threads() -> None:
@@ -82,5 +128,6 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     replay_by_hand()
     failing_kernel()
+    streams_beside_one_another()
     held_outputs_and_threads()
     print("sanitized program passed")

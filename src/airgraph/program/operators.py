@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from airgraph.torch_internals.dispatcher import dispatch_key_of, has_kernel_for
+from airgraph.program.collectives import NAMESPACE, is_wait_for_collective
+from airgraph.torch_internals.dispatcher import dispatch_key_of, has_kernel_for, has_python_kernel
 
-__all__ = ["copied_nbytes", "functional_form", "is_view_operator", "out_form", "written_arguments"]
+__all__ = [
+    "copied_nbytes",
+    "functional_form",
+    "is_of_torch",
+    "is_view_operator",
+    "keeps_program_order",
+    "out_form",
+    "written_arguments",
+]
 
 # Their schemas do not say so, but their results share the input's memory.
 _HIDDEN_VIEWS = {
@@ -28,16 +38,52 @@ _COPIES_TO_WRITE = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _HiddenWrites:
+    """Arguments, by position and name, that an operator writes where another argument is true."""
+
+    written: tuple[tuple[int, str], ...]
+    where: tuple[int, str]
+
+
+# Of operators whose schemas do not say that they write.
+_HIDDEN_WRITES = {
+    "aten::native_batch_norm": _HiddenWrites(((3, "running_mean"), (4, "running_var")), (5, "training")),
+}
+
+
 @functools.cache
 def is_view_operator(op: torch._ops.OpOverload) -> bool:
     """Whether the results share memory with the first argument and nothing is written."""
     return op.is_view or op._schema.name in _HIDDEN_VIEWS
 
 
+def is_of_torch(op: torch._ops.OpOverload) -> bool:
+    """Whether it is torch's own in C++, which any thread may call. Others may be Python."""
+    return op.namespace in ("aten", NAMESPACE) and not has_python_kernel(op.name())
+
+
+def keeps_program_order(op: torch._ops.OpOverload) -> bool:
+    """Whether calls of it come in the order of the program on all streams: what others than its arguments see of it.
+
+    They draw random numbers, communicate with ranks that do so in the same order, or are the user's, who may do both.
+    """
+    if op.namespace == NAMESPACE:
+        return not is_wait_for_collective(op)
+    return torch.Tag.nondeterministic_seeded in op.tags or not is_of_torch(op)
+
+
 def written_arguments(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     """The arguments, tensors or lists of them, that a call of an operator writes."""
-    given = (args[position] if position < len(args) else kwargs.get(name) for position, name in _written(op))
-    return [argument for argument in given if argument is not None]
+
+    def given(position: int, name: str) -> Any:
+        return args[position] if position < len(args) else kwargs.get(name)
+
+    written = [given(position, name) for position, name in _written(op)]
+    hidden = _HIDDEN_WRITES.get(op._schema.name)
+    if hidden is not None and given(*hidden.where):
+        written += [given(*each) for each in hidden.written]
+    return [argument for argument in written if argument is not None]
 
 
 @functools.cache

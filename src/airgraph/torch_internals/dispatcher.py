@@ -14,6 +14,7 @@ __all__ = [
     "has_kernel",
     "has_kernel_for",
     "has_key",
+    "has_python_kernel",
     "has_tangent",
     "is_lazy_zero",
     "is_wrapped_by_functorch",
@@ -70,6 +71,13 @@ def replaced_kernels() -> list[str]:
     """Of PyTorch's own operators those that Python has given a kernel, and for which key."""
     found = (name.split("/") for name in sorted(torch.library._impls))
     return [f"{name} {key}" for namespace, name, key in found if namespace == "aten" and key not in _REPLACED_BY_TORCH]
+
+
+def has_python_kernel(qualified: str) -> bool:
+    """Whether Python has given an operator a kernel that calls on the CPU may come to."""
+    namespace, _, name = qualified.partition("::")
+    keys = ("CPU", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
+    return any(f"{namespace}/{name}/{key}" in torch.library._impls for key in keys)
 
 
 def is_wrapped_by_functorch(tensor: torch.Tensor) -> bool:

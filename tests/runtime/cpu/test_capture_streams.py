@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Callable
 
+import numpy
 import pytest
 import torch
 from torch import Tensor
@@ -191,3 +192,55 @@ def test_an_event_is_of_the_capture_that_recorded_it() -> None:
             side.wait_event(event)
             with stream(side):
                 x + 1
+
+
+@torch.no_grad()
+def test_a_race_in_memory_that_two_tensors_share_from_outside() -> None:
+    array = numpy.ones(64, dtype=numpy.float32)
+    written, read = torch.from_numpy(array), torch.from_numpy(array)
+    side, g = Stream(), CPUGraph()
+    with pytest.warns(UserWarning, match=r"add_.*mul.*use the same memory, and nothing orders the two"), graph(g):
+        side.wait_stream(current_stream())
+        with stream(side):
+            written.add_(1)
+        result = read * 2
+        current_stream().wait_stream(side)
+    for number in range(200):
+        g.replay()
+        assert (result == 2 * (number + 2)).all()
+
+
+@torch.no_grad()
+def test_a_race_for_statistics_that_no_schema_tells_of() -> None:
+    mean, variance, x, side, g = torch.zeros(4), torch.ones(4), torch.randn(8, 4), Stream(), CPUGraph()
+    with pytest.warns(UserWarning, match=r"batch_norm.*use the same memory, and nothing orders the two"), graph(g):
+        side.wait_stream(current_stream())
+        with stream(side):
+            torch.nn.functional.batch_norm(x, mean, variance, training=True)
+        torch.nn.functional.batch_norm(x, mean, variance, training=True)
+        current_stream().wait_stream(side)
+
+
+@torch.no_grad()
+def test_streams_are_forked_and_joined_within_a_block_of_a_tag() -> None:
+    x, side, g = torch.randn(64), Stream(), CPUGraph()
+    with graph(g):
+        origin = current_stream()
+        with scope.stream("tag"):
+            side.wait_stream(origin)
+            tagged = x.sin()
+        with stream(side):
+            beside = x * 2
+        token = airgraph.ops.record()
+        other = Stream()
+        with stream(other):
+            airgraph.ops.wait([token])
+            more = x + 1
+        with scope.stream("tag"):
+            origin.wait_stream(side)
+            origin.wait_stream(other)
+        result = beside + more
+    for _ in range(20):
+        x.normal_()
+        g.replay()
+        assert torch.equal(result, x * 2 + (x + 1)) and torch.equal(tagged, x.sin())

@@ -87,10 +87,10 @@ def test_a_wait_sees_the_latest_record_before_it() -> None:
 
 def test_random_numbers_are_drawn_in_the_order_of_the_program() -> None:
     order = CallOrder()
-    order.call("random numbers")
+    order.call(in_line=True)
     order.current = "1"
     order.call()
-    order.call("random numbers")
+    order.call(in_line=True)
     order.current = None
-    order.call("random numbers")
+    order.call(in_line=True)
     assert order.finish().waits == {2: (0,), 3: (2,)}

@@ -272,6 +272,32 @@ def test_random_numbers_come_as_in_eager() -> None:
         torch.testing.assert_close(ours, program(x), rtol=0, atol=0)
 
 
+@torch.no_grad()
+def test_random_numbers_of_operators_of_the_users_come_as_in_eager() -> None:
+    # Nothing says of it that it draws any.
+    @torch.library.custom_op("airgraph_tests::noise", mutates_args=())
+    def noise(x: Tensor) -> Tensor:
+        return torch.rand_like(x)
+
+    noise.register_fake(torch.empty_like)
+
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        with scope.stream("a"):
+            first = noise(x)
+        second = torch.rand_like(x)
+        with scope.stream("b"):
+            third = noise(x)
+        return first, second, third, noise(x)
+
+    call = torch.compile(program, backend="airgraph", fullgraph=True)
+    x = torch.empty(100)
+    for seed in range(30):
+        torch.manual_seed(seed)
+        ours = call(x)
+        torch.manual_seed(seed)
+        torch.testing.assert_close(ours, program(x), rtol=0, atol=0)
+
+
 @native
 @torch.no_grad()
 def test_a_side_stream_takes_denormals_as_the_caller_does() -> None:
@@ -357,6 +383,31 @@ def test_there_are_threads_only_while_a_graph_needs_them() -> None:
         print(torch.equal(call(x), model(x)), threads() - before)
     """)
     assert output.split() == ["1", "0", "True", "1"]
+
+
+@native
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="counts threads as Linux shows them")
+def test_intra_op_threads_are_divided_among_the_streams() -> None:
+    output = _run("""
+        from airgraph import scope
+        torch.set_grad_enabled(False)
+        torch.set_num_threads(4)
+        def program(x):
+            with scope.stream("side"):
+                beside = x.sin()
+            return x.cos(), beside
+        x = torch.randn(1 << 18)
+        threads = lambda: len(os.listdir("/proc/self/task"))
+        call = torch.compile(program, backend="airgraph", fullgraph=True)
+        # What torch starts by itself.
+        torch.compile(lambda x: x + 1, backend="airgraph")(torch.ones(3))
+        before = threads()
+        for _ in range(200):
+            call(x)
+        print(threads() - before)
+    """)
+    # The worker, and one more thread for each of two streams.
+    assert int(output) <= 3
 
 
 @native

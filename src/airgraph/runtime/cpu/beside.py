@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from airgraph.program.collectives import NAMESPACE
+from airgraph.program.operators import is_of_torch
 from airgraph.runtime.cpu.cost import HAND_OVER_NS, estimated_ns
 from airgraph.runtime.cpu.schedule import Segment, makespan, segments_of
 from airgraph.runtime.cpu.tape import Recording
@@ -16,8 +16,6 @@ __all__ = ["Beside", "beside_one_another"]
 _LEAST_GAIN_NS = 300.0
 # About what it costs to wake a thread, on both sides.
 _WAKING_NS = 20_000.0
-# Of torch itself, in C++: any thread may call them. Others may be Python, which has a state of its own for each thread.
-_OWN_NAMESPACES = {"aten", "prims", NAMESPACE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,7 @@ def beside_one_another(recording: Recording, max_streams: int | None = None) -> 
     threads = min(recording.order.streams, _cores() if max_streams is None else max_streams)
     if threads < 2:
         return None
-    on_caller = [i for i, call in enumerate(recording.calls) if call.op.namespace not in _OWN_NAMESPACES]
+    on_caller = [i for i, call in enumerate(recording.calls) if not is_of_torch(call.op)]
     segments = segments_of(recording.order, on_caller)
     costs = [estimated_ns(call) for call in recording.calls]
     gain = sum(costs) - makespan(segments, costs, threads, HAND_OVER_NS)

@@ -25,19 +25,19 @@ class CallOrder:
         self._last: dict[int, int] = {}
         self._pending: dict[int, set[int]] = {}
         self._recorded: dict[Hashable, frozenset[int]] = {}
-        self._last_of_line: dict[Hashable, int] = {}
+        self._last_in_line: int | None = None
 
     def __len__(self) -> int:
         return len(self._stream_of)
 
-    def call(self, line: Hashable = None) -> None:
-        """The next call. Those of one line come in the order of the program on all streams."""
+    def call(self, *, in_line: bool = False) -> None:
+        """The next call. in_line: it comes after all such calls before it, on whatever stream."""
         step, stream = len(self._stream_of), self._number(self.current)
         waits = self._pending.pop(stream, set())
-        if line is not None:
-            if line in self._last_of_line:
-                waits.add(self._last_of_line[line])
-            self._last_of_line[line] = step
+        if in_line:
+            if self._last_in_line is not None:
+                waits.add(self._last_in_line)
+            self._last_in_line = step
         if waits:
             self._waits[step] = tuple(sorted(waits))
         self._stream_of.append(stream)
@@ -45,6 +45,9 @@ class CallOrder:
 
     def record(self, event: Hashable, stream: Hashable) -> None:
         self._recorded[event] = self._done(self._number(stream))
+
+    def is_recorded(self, event: Hashable) -> bool:
+        return event in self._recorded
 
     def wait(self, event: Hashable, stream: Hashable) -> None:
         """Nothing for an event that was not recorded."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import torch
@@ -38,27 +38,24 @@ class CaptureStreams:
             )
         self._order.current = key
 
-    def record(self, event: Any, stream: Any) -> None:
-        """Nothing on a stream that is not of the capture."""
-        key = self._key_or_tag(stream)
+    def record(self, event: Any, stream: Any, current: Any) -> None:
+        """On a stream, or on the current one for None. Nothing on a stream that is not of the capture."""
+        key = self._key_or_tag(current) if stream is None else self._key(stream)
         if not isinstance(key, int) or key in self._forked:
             self._events[id(event)] = event
             self._order.record(id(event), key)
 
-    def wait(self, event: Any, stream: Any) -> None:
+    def wait(self, event: Any, stream: Any, current: Any) -> None:
         """Nothing for an event that was not recorded in the capture."""
-        if id(event) not in self._events:
-            return
-        key = self._key_or_tag(stream)
-        if isinstance(key, int):
-            self._forked[key] = stream
-        self._order.wait(id(event), key)
+        if id(event) in self._events:
+            self._order.wait(id(event), self._joining(stream, current))
 
     def record_tag(self, tag: str, current: Any) -> None:
         self._order.record(("tag", tag), self._key_or_tag(current))
 
     def wait_tag(self, tag: str, current: Any) -> None:
-        self._order.wait(("tag", tag), self._key_or_tag(current))
+        if self._order.is_recorded(("tag", tag)):
+            self._order.wait(("tag", tag), self._joining(None, current))
 
     def token(self, current: Any) -> torch.Tensor:
         """A tensor that stands for what the current stream has been given so far."""
@@ -67,13 +64,12 @@ class CaptureStreams:
         self._order.record(("token", id(made)), self._key_or_tag(current))
         return made
 
-    def wait_for(self, tensor: torch.Tensor, calls: Iterable[int], current: Any) -> None:
+    def wait_for(self, tensor: torch.Tensor, calls: Sequence[int], current: Any) -> None:
         """The current stream goes on when a token or a tensor is there. calls: that write the tensor."""
-        key = self._key_or_tag(current)
         if id(tensor) in self._tokens:
-            self._order.wait(("token", id(tensor)), key)
-        else:
-            self._order.wait_for_calls(calls, key)
+            self._order.wait(("token", id(tensor)), self._joining(None, current))
+        elif calls:
+            self._order.wait_for_calls(calls, self._joining(None, current))
 
     def check_joined(self) -> None:
         """Raises CaptureError for a stream whose work the stream of the capture does not wait for."""
@@ -84,9 +80,18 @@ class CaptureStreams:
                     "wait for. Record an event there, and wait for it before the capture ends."
                 )
 
-    def _key_or_tag(self, stream: Any) -> Hashable:
-        """None, the number of a stream of `airgraph.cpu`, or a tag."""
+    def _joining(self, stream: Any, current: Any) -> Hashable:
+        """A stream, or the current one for None, which now belongs to the capture."""
+        key = self._key_or_tag(current) if stream is None else self._key(stream)
+        if isinstance(key, int):
+            self._forked[key] = current if stream is None else stream
+        return key
+
+    def _key_or_tag(self, current: Any) -> Hashable:
+        """Of the innermost block: a tag, or the stream that is current."""
         tag = current_scope()
-        if tag is not None and tag != DEFAULT:
-            return tag
+        return tag if tag is not None and tag != DEFAULT else self._key(current)
+
+    def _key(self, stream: Any) -> int | None:
+        """None, or the number of a stream of `airgraph.cpu`."""
         return None if stream is self._origin else id(stream)

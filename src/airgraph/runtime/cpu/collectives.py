@@ -10,7 +10,7 @@ import torch
 from airgraph.errors import UnsupportedGraph
 from airgraph.program.collectives import NAMESPACE
 
-__all__ = ["is_collective", "record_collective", "starts"]
+__all__ = ["is_collective", "record_collective"]
 
 _aten = torch.ops.aten
 _CLONED = {"all_reduce", "broadcast"}
@@ -32,11 +32,6 @@ class Records(Protocol):
 
 def is_collective(op: torch._ops.OpOverload) -> bool:
     return op.namespace == NAMESPACE and not op._schema.is_mutable
-
-
-def starts(op: torch._ops.OpOverload) -> bool:
-    """Whether all ranks must call it in one order."""
-    return op.namespace == NAMESPACE and not op._schema.name.endswith("::wait_tensor")
 
 
 def record_collective(recorder: Records, op: torch._ops.OpOverload, args: Sequence[Any], where: str) -> Any:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from airgraph.program.order import WorkOrder
-from airgraph.runtime.cpu.tape import Call, Recording, TensorRef
+from airgraph.runtime.cpu.tape import Buffer, Call, Recording, TensorRef
 from airgraph.user_warning import warn_user
 
 __all__ = ["without_races"]
 
+# A buffer, or all memory from outside, with the bytes from and up to.
 _Span = tuple[int, int, int]
+_OUTSIDE = -1
 
 
 def without_races(recording: Recording) -> Recording:
@@ -26,7 +29,7 @@ def without_races(recording: Recording) -> Recording:
     touched: list[tuple[list[_Span], list[_Span]]] = []
     for step, (call, stream) in enumerate(zip(recording.calls, given.stream_of, strict=True)):
         order.append(stream, given.waits.get(step, ()))
-        reads, writes = _accesses(call)
+        reads, writes = _accesses(call, recording.buffers)
         # From the latest: what a wait for it orders needs no wait of its own.
         for other in range(step - 1, -1, -1):
             if given.stream_of[other] == stream or order.precedes(other, step):
@@ -48,16 +51,19 @@ def without_races(recording: Recording) -> Recording:
     return replace(recording, order=order)
 
 
-def _accesses(call: Call) -> tuple[list[_Span], list[_Span]]:
-    """What a call reads, and what it writes: buffers, each with the bytes from and up to."""
-    return [_span(ref) for ref in call.refs()], [_span(ref) for ref in call.writes()]
+def _accesses(call: Call, buffers: Sequence[Buffer]) -> tuple[list[_Span], list[_Span]]:
+    """What a call reads, and what it writes."""
+    return [_span(ref, buffers) for ref in call.refs()], [_span(ref, buffers) for ref in call.writes()]
 
 
-def _span(ref: TensorRef) -> _Span:
+def _span(ref: TensorRef, buffers: Sequence[Buffer]) -> _Span:
+    buffer = buffers[ref.buffer]
+    # Memory from outside is one, whichever storages lie in it.
+    place, start = (ref.buffer, 0) if buffer.address is None else (_OUTSIDE, buffer.address)
     if 0 in ref.shape:
-        return ref.buffer, 0, 0
+        return place, start, start
     reach = sum((size - 1) * stride for size, stride in zip(ref.shape, ref.stride, strict=True))
-    return ref.buffer, ref.offset * ref.dtype.itemsize, (ref.offset + reach + 1) * ref.dtype.itemsize
+    return place, start + ref.offset * ref.dtype.itemsize, start + (ref.offset + reach + 1) * ref.dtype.itemsize
 
 
 def _meet(spans: list[_Span], others: list[_Span]) -> bool:

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 
 from airgraph.errors import UnsupportedGraph
-from airgraph.program.operators import functional_form, is_view_operator, written_arguments
+from airgraph.program.operators import functional_form, is_view_operator, keeps_program_order, written_arguments
 from airgraph.program.support import capture_obstacle
 from airgraph.program.trees import leaves_of, mapped
 from airgraph.runtime.cpu.call_order import CallOrder
-from airgraph.runtime.cpu.collectives import is_collective, record_collective, starts
+from airgraph.runtime.cpu.collectives import is_collective, record_collective
 from airgraph.runtime.cpu.tape import Buffer, BufferKind, Call, Recording, TensorRef
 from airgraph.runtime.engine.loading import engine
 from airgraph.runtime.recording.inputs import BufferForm
@@ -97,7 +97,7 @@ class Recorder:
     def record_on(self, op: torch._ops.OpOverload, tensor: torch.Tensor, source: str) -> None:
         """Record a call that does something about one tensor and gives nothing new."""
         self._calls.append(Call(op, (self.ref(tensor),), {}, (), (False,), False, source))
-        self.order.call(_line(op))
+        self.order.call(in_line=keeps_program_order(op))
 
     def calls_touching(self, tensor: torch.Tensor) -> int:
         """How many recorded calls read or write the buffer that a tensor lies in."""
@@ -176,7 +176,7 @@ class Recorder:
                 where,
             )
         )
-        self.order.call(_line(op))
+        self.order.call(in_line=keeps_program_order(op))
         if not returns:
             return None
         return handed_out[0] if len(returns) == 1 else tuple(handed_out)
@@ -303,13 +303,6 @@ def _kind(op: torch._ops.OpOverload) -> str | UnsupportedGraph:
         return _AT_CAPTURE
     obstacle = capture_obstacle(op)
     return UnsupportedGraph(obstacle) if obstacle else _COMPUTE
-
-
-def _line(op: torch._ops.OpOverload) -> str | None:
-    """Calls of one line are in the order of the program on all streams."""
-    if torch.Tag.nondeterministic_seeded in op.tags:
-        return "random numbers"
-    return "collectives" if starts(op) else None
 
 
 def _is_out(op: torch._ops.OpOverload) -> bool:

@@ -54,13 +54,13 @@ class Event:
         """Mark what `stream` (the current one) has been given so far."""
         capture = captures.current()
         if capture is not None:
-            capture.streams.record(self, stream if stream is not None else current_stream())
+            capture.streams.record(self, stream, current_stream())
 
     def wait(self, stream: Stream | None = None) -> None:
         """Later work of `stream` (the current one) runs after this event; an event never recorded is no wait."""
         capture = captures.current()
         if capture is not None:
-            capture.streams.wait(self, stream if stream is not None else current_stream())
+            capture.streams.wait(self, stream, current_stream())
 
     def query(self) -> bool:
         captures.check_unsafe_call("Event.query()")

@@ -83,8 +83,6 @@ class Call:
 
     def writes(self) -> list[TensorRef]:
         """The tensors that it writes: results, and arguments by its schema."""
-        if not self.op._schema.is_mutable:
-            return list(self.outs)
         return [*leaves_of(TensorRef, written_arguments(self.op, self.args, self.kwargs)), *self.outs]
 
     def given(self) -> set[int]:
