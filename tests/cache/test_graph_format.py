@@ -16,6 +16,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from airgraph.cache.format.graph import graph_from, graph_to, value_from, value_to
 from airgraph.errors import CacheError, Unwritable
+from airgraph.program.stream_marks import PRIORITY, SCOPE
+from airgraph.program.streams import priorities_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "passes"))
 
@@ -179,3 +181,13 @@ def test_subgraphs_and_python_functions_are_refused() -> None:
     ):
         with pytest.raises(Unwritable):
             graph_to(gm)
+
+
+def test_a_stream_keeps_its_priority() -> None:
+    graph = Graph()
+    x = graph.placeholder("x")
+    made = graph.call_function(torch.ops.aten.relu.default, (x,))
+    made.meta["custom"] = {SCOPE: "side", PRIORITY: -1}
+    graph.output((made,))
+    read = graph_from(graph_to(GraphModule(torch.nn.Module(), graph))).graph
+    assert priorities_of(read) == priorities_of(graph) == {"side": -1}

@@ -46,6 +46,17 @@ def _bytes(change: Callable[[bytes], bytes]) -> Callable[[Cache], Any]:
     return lambda cache: cache.file.write_bytes(change(cache.file.read_bytes()))
 
 
+def _read_on_another_stream(data: dict[str, Any]) -> None:
+    made = {"node": _mul(data)["name"]}
+    reads = {"name": "reads", "op": "call_function", "target": "aten.neg.default", "args": [made], "stream": "side"}
+    data["graph"]["nodes"].append(reads)
+
+
+def _wait_for_nothing(data: dict[str, Any]) -> None:
+    wait = {"name": "waits", "op": "call_function", "target": "airgraph.wait_event.default", "args": ["never"]}
+    data["graph"]["nodes"].append(wait)
+
+
 FILES: list[tuple[str, Callable[..., Any], str]] = [
     ("F1", _link, "cannot read"),
     ("F1", _pipe, "it is no ordinary file"),
@@ -206,6 +217,9 @@ REFUSED: list[tuple[str, Callable[[dict[str, Any]], Any], str]] = [
     ("G11", _within("graph", outputs=[]), "the graph is malformed"),
     *(("G12", lambda data, key=key: data["graph"].pop(key), "malformed") for key in names("Graph")),
     ("G13", _in_mul(args=[]), "fails on these inputs"),
+    *(("G14", _in_mul(priority=value), "is no small integer") for value in ("1", 1.5, True, 10**6)),
+    ("G15", _read_on_another_stream, "and nothing orders the two"),
+    ("G15", _wait_for_nothing, "is waited for at"),
     ("S1", _set(structure={"call": "os.system"}), "no such structure: call"),
     ("S1", _set(structure={"output": 0, "list": []}), "expected a structure"),
     ("S2", _set(structure={"output": 7}), "the graph has no output 7"),

@@ -51,7 +51,7 @@ def test_each_key_that_is_written_is_in_a_table_and_no_other(tmp_path: Path) -> 
     call(torch.ones(4, 3), torch.zeros(3), 0.5, 2, torch.ones(5))
     data = data_of(call.files[0])
     node = Graph().placeholder("x")
-    notes(node)["stream"] = "side"
+    notes(node)["stream"], notes(node)["priority"] = "side", -1
     node.graph.output((node,))
     rows = [*data["graph"]["nodes"], *graph.graph_to(GraphModule(nn.Module(), node.graph))["nodes"]]
     assert {each["role"] for each in data["inputs"] if "float" in each} == {"user"}

@@ -6,11 +6,14 @@ import pytest
 import torch
 from golden import SWITCHES, Case, rewritten
 from syrupy.assertion import SnapshotAssertion
-from torch import Tensor
+from torch import Tensor, nn
+from torch.fx import Graph
 
 import airgraph
+from airgraph import scope
 from airgraph.errors import OptionError
 from airgraph.passes import pattern_fusion
+from airgraph.program.streams import stream_of
 
 
 @pytest.fixture(autouse=True)
@@ -84,3 +87,38 @@ def test_what_cannot_be_a_rule_is_refused() -> None:
         airgraph.register_replacement(3, _as_difference, ())
     with pytest.raises(OptionError, match="cannot be traced"):
         airgraph.register_replacement(_scaled_sum, _as_difference, (torch.ones(2), torch.ones(3)))
+
+
+class _Streams(nn.Module):
+    """The pattern on one stream or two, and within a block of a stream of its own."""
+
+    def __init__(self, across: bool) -> None:
+        super().__init__()
+        self.across = across
+        self.added, self.done = airgraph.Event("added"), airgraph.Event("done")
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        with scope.stream("default" if self.across else "side"):
+            added = x + y
+            self.added.record()
+        with scope.stream("side"):
+            self.added.wait()
+            beside = added * 3
+            self.done.record()
+        self.done.wait()
+        return beside.exp()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("across", [True, False])
+def test_a_match_lies_on_one_stream_and_stays_there(across: bool, recwarn: pytest.WarningsRecorder) -> None:
+    graphs: list[Graph] = []
+    # In two steps, so that there is more than the result to be put on the stream.
+    airgraph.register_replacement(_scaled_sum, lambda a, b: (a - b).neg(), (torch.ones(2), torch.ones(2)))
+    options = {"post_grad_custom_post_pass": lambda gm, example_inputs, options: graphs.append(gm.graph)}
+    call = torch.compile(_Streams(across), backend="airgraph", fullgraph=True, options=options)
+    call(torch.ones(2), torch.ones(2))
+    found = {str(node.target).split(".")[1]: stream_of(node) for node in graphs[0].nodes if node.op == "call_function"}
+    arithmetic = {"add": None, "mul": "side"} if across else {"sub": "side", "neg": "side"}
+    assert {name: stream for name, stream in found.items() if name in ("add", "mul", "sub", "neg")} == arithmetic
+    assert not [each for each in recwarn if "orders the two" in str(each.message)]

@@ -28,13 +28,15 @@ from airgraph.cache.format.torch_settings import State, settled
 from airgraph.cache.tracing.side_effects import why_not_written
 from airgraph.capture.callable import GraphedCallable
 from airgraph.capture.ledger import ledger
-from airgraph.errors import CacheError, CannotCapture, InternalError, NotAdmitted, OptionError, Unsuited
+from airgraph.errors import CacheError, CannotCapture, InternalError, NotAdmitted, OptionError, StreamError, Unsuited
 from airgraph.options import Options
+from airgraph.passes.races import races_in
 from airgraph.program.code_identity import at_once
 from airgraph.program.dump import dump_for
 from airgraph.program.inputs import InputRole
 from airgraph.program.nodes import is_view, written_nodes
 from airgraph.program.program import CaptureProgram
+from airgraph.program.streams import check_events
 from airgraph.runtime.engine.loading import engine
 from airgraph.runtime.registry import runtime_for
 
@@ -294,6 +296,7 @@ def _program_of(manifest: Manifest, options: Options, name: str) -> CaptureProgr
     if len(placeholders) != len(manifest.inputs):
         raise CacheError(f"{len(manifest.inputs)} inputs for a graph of {len(placeholders)}")
     _check_roles(gm, manifest)
+    _check_streams(gm, options)
 
     # Those on tensors that are no inputs are checked before, for the same sizes.
     shape_guards = () if manifest.looked_at else manifest.shape_guards
@@ -312,6 +315,17 @@ def _program_of(manifest: Manifest, options: Options, name: str) -> CaptureProgr
         fixed_offsets=_fixed_offsets(manifest),
         why_not_admitted=why_not,
     )
+
+
+def _check_streams(gm: GraphModule, options: Options) -> None:
+    """Its events must order what the streams of the graph share, as they did when it was written."""
+    try:
+        check_events(gm.graph)
+    except StreamError as error:
+        raise CacheError(str(error)) from error
+    races = races_in(gm.graph) if options.stream_check in ("fix", "error") else []
+    if races:
+        raise CacheError(f"{races[0]}, and nothing orders the two")
 
 
 def _check_roles(gm: GraphModule, manifest: Manifest) -> None:

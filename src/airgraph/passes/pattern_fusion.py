@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch.fx import GraphModule
+from torch.fx import Graph, GraphModule, Node
 
 from airgraph.errors import OptionError
+from airgraph.program.streams import put_on, stream_of
 from airgraph.torch_internals import inductor
 from airgraph.torch_internals.fake_tensors import FakeTensor
 
@@ -37,7 +38,8 @@ def register_replacement(
     """Replace in every graph compiled from now on what looks like `pattern` by `replacement`.
 
     pattern, replacement: functions of the same tensors, traced to ATen on `example_inputs`, whose values do not matter.
-    extra_check: is given each match (a torch._inductor.pattern_matcher.Match) and says whether to replace it.
+    extra_check: is given each match (a torch._inductor.pattern_matcher.Match) and says whether to replace it. A match
+    lies on one stream, and what replaces it on the same.
     Returns a function that takes the rule back. Raises OptionError for what cannot be called or traced.
     """
     for name, function in (("pattern", pattern), ("replacement", replacement), ("extra_check", extra_check)):
@@ -47,7 +49,10 @@ def register_replacement(
     matcher = patterns.PatternMatcherPass(pass_name="airgraph")
     # Without decompositions, as graphs reach the passes.
     trace = functools.partial(patterns.fwd_only, run_functional_passes=False, get_decomp_fn=dict)
-    check = extra_check if extra_check is not None else lambda match: True
+
+    def check(match: Any) -> bool:
+        return _is_on_one_stream(match.nodes) and (extra_check is None or extra_check(match))
+
     try:
         patterns.register_replacement(
             pattern, replacement, list(example_inputs), trace, matcher, extra_check=check, get_decomp_fn=dict
@@ -70,5 +75,21 @@ def apply_replacements(gm: GraphModule) -> int:
         return 0
     values = (node.meta.get("val") for node in gm.graph.nodes)
     mode = next((value.fake_mode for value in values if isinstance(value, FakeTensor)), None)
+    before = set(gm.graph.nodes)
     with inductor.with_fake_mode(mode):
-        return sum(rule.matcher.apply(gm) for rule in _rules)
+        replaced = sum(rule.matcher.apply(gm) for rule in _rules)
+    _put_on_streams(gm.graph, before)
+    return replaced
+
+
+def _is_on_one_stream(nodes: Sequence[Node]) -> bool:
+    """What several streams compute is not one operator's work."""
+    return len({stream_of(node) for node in nodes if node.op == "call_function"}) == 1
+
+
+def _put_on_streams(graph: Graph, before: set[Node]) -> None:
+    """Put what is new on the stream of its match: the matcher says it only of the results."""
+    for node in reversed([node for node in graph.nodes if node not in before]):
+        users = [user for user in node.users if user not in before]
+        if node.op == "call_function" and users and not node.meta.get("custom"):
+            put_on(node, stream_of(users[0]))

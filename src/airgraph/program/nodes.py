@@ -18,6 +18,8 @@ class Notes(TypedDict, total=False):
 
     # The stream that a pass of the user's, or a cached graph, puts the node on; see `streams`.
     stream: str
+    # Of that stream, where a cached graph says so.
+    priority: int
     # Of a copy that functionalization put in, why the reinplace passes left it.
     why_kept: str
     # Dtype, shape and strides as text, where a graph comes from a cache and has no `val`.

@@ -9,7 +9,7 @@ from airgraph.program import source_lines
 from airgraph.program.nodes import notes
 from airgraph.program.stream_marks import DEFAULT, PRIORITY, SCOPE, event_of
 
-__all__ = ["check_events", "free_tag", "priorities_of", "put_on", "stream_of", "streams_of"]
+__all__ = ["check_events", "free_tag", "priorities_of", "priority_of", "put_on", "stream_of", "streams_of"]
 
 
 def stream_of(node: Node) -> str | None:
@@ -29,13 +29,18 @@ def streams_of(graph: Graph) -> tuple[str | None, ...]:
     return tuple(dict.fromkeys(stream_of(node) for node in graph.nodes if node.op == "call_function")) or (None,)
 
 
+def priority_of(node: Node) -> int:
+    """Of the scope that a node was traced in; lower is more urgent."""
+    return notes(node).get("priority", (node.meta.get("custom") or {}).get(PRIORITY, 0))
+
+
 def priorities_of(graph: Graph) -> dict[str, int]:
     """Of each side stream the priority of the first scope that names it; 0 where none is known."""
     found: dict[str, int] = {}
     for node in graph.nodes:
         stream = stream_of(node)
         if node.op == "call_function" and stream is not None:
-            found.setdefault(stream, (node.meta.get("custom") or {}).get(PRIORITY, 0))
+            found.setdefault(stream, priority_of(node))
     return found
 
 

@@ -470,3 +470,32 @@ def test_the_calls_number_of_threads_is_as_before(_one_thread: None) -> None:
     call = torch.compile(model, backend="airgraph", fullgraph=True)
     call(x)
     assert torch.get_num_threads() == 2
+
+
+@native
+@torch.no_grad()
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, ValueError])
+def test_what_an_operator_raises_in_mid_replay_leaves_all_usable(raised: type[BaseException]) -> None:
+    fails = [False]
+
+    @torch.library.custom_op("airgraph_tests::may_raise", mutates_args=())
+    def may_raise(x: Tensor) -> Tensor:
+        if fails[0]:
+            raise raised("now")
+        return x.clone()
+
+    may_raise.register_fake(torch.empty_like)
+    model = TwoStacks()
+
+    def program(x: Tensor) -> Tensor:
+        return model(may_raise(x)) + model.right(x)
+
+    call = torch.compile(program, backend="airgraph", fullgraph=True)
+    x = torch.randn(3, 16)
+    expected = program(x)
+    for _ in range(30):
+        fails[0] = True
+        with pytest.raises((raised, ReplayError)):
+            call(x)
+        fails[0] = False
+        assert torch.equal(call(x), expected)

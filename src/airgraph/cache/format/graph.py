@@ -20,7 +20,7 @@ from airgraph.errors import CacheError, Unwritable
 from airgraph.program import source_lines
 from airgraph.program.dump import form_of
 from airgraph.program.nodes import notes
-from airgraph.program.streams import stream_of
+from airgraph.program.streams import priority_of, stream_of
 from airgraph.torch_internals import dispatcher
 
 __all__ = ["graph_from", "graph_to", "value_from", "value_to"]
@@ -55,6 +55,8 @@ _NAMED_VALUES: dict[str, type] = {
 }
 _LARGEST_CONSTANT = 1 << 20
 _MOST_EXPONENT = 64
+# Of a stream's priority; devices have fewer.
+_MOST_URGENT = 1000
 
 
 def graph_to(gm: GraphModule) -> dict[str, Any]:
@@ -77,6 +79,8 @@ def graph_to(gm: GraphModule) -> dict[str, Any]:
         for key, text in (("form", form_of(node)), ("line", source_lines.of_node(node)), ("stream", stream_of(node))):
             if text:
                 row[key] = text
+        if priority_of(node):
+            row["priority"] = priority_of(node)
         nodes.append(row)
     return {"nodes": nodes, "outputs": value_to(gm.graph.output_node().args[0]), "constants": constants}
 
@@ -103,6 +107,10 @@ def graph_from(data: Mapping[str, Any]) -> GraphModule:
             node.meta["stack_trace"] = f'File "{file}", line {line}'
         if row.get("stream") is not None:
             notes(node)["stream"] = str(row["stream"])
+        priority = row.get("priority", 0)
+        if type(priority) is not int or abs(priority) > _MOST_URGENT:
+            raise CacheError(f"node {name!r}: priority {priority!r} is no small integer")
+        notes(node)["priority"] = priority
         notes(node)["form"] = str(row.get("form", ""))
         known[name] = node
     _check_powers(graph)
