@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import measure
+import npu_streams
 from rich.console import Console
 from rich.table import Table
 
@@ -41,12 +42,28 @@ REPLAY = "airgraph, bare replay"
 # torch.compile with a backend that does nothing at a call: no graph called through it can be quicker.
 DYNAMO = "Dynamo alone"
 CONTENDERS = (EAGER, TORCHAIR, NPUGRAPH_EX, NPUGRAPHS, BARE, AIRGRAPH, CACHED, REPLAY, DYNAMO)
-WORKLOADS = {"mlp": "six operators: three Linear 64x64 with relu, batch 1", "llama": "4-layer Llama-like decode step"}
+WORKLOADS = {
+    "mlp": "six operators: three Linear 64x64 with relu, batch 1",
+    "llama": "4-layer Llama-like decode step",
+    "streams": "two stacks of three Linear 64x64 with relu on two streams, forked and joined by events, batch 1",
+}
+# The others have no streams within a graph.
+ON_STREAMS = (EAGER, TORCHAIR, AIRGRAPH, CACHED, REPLAY, DYNAMO)
 BLOCK_NS = 20_000_000
 
 
-def make_workload(name: str) -> tuple[Any, tuple[Any, ...]]:
-    """The model on the device and the arguments of a call."""
+def contenders_of(workload: str) -> tuple[str, ...]:
+    return ON_STREAMS if workload == "streams" else CONTENDERS
+
+
+def make_workload(name: str, contender: str) -> tuple[Any, tuple[Any, ...]]:
+    """The model on the device and the arguments of a call. contender: in whose words streams are said."""
+    import torch
+
+    if name == "streams":
+        torch.manual_seed(0)
+        words = {EAGER: "", TORCHAIR: "torchair", DYNAMO: ""}.get(contender, "airgraph")
+        return npu_streams.make(words).npu(), (torch.randn(1, 64).npu(),)
     import workloads
 
     workload = workloads.make({"mlp": "c", "llama": "a"}[name])
@@ -105,8 +122,8 @@ def work(contender: str, workload: str, check: bool) -> None:
 
     torch.set_num_threads(1)
     with torch.no_grad():
-        model, args = make_workload(workload)
-        expected = model(*args)
+        model, args = make_workload(workload, contender)
+        expected = make_workload(workload, EAGER)[0](*args)
         call = make_call(contender, model, args)
         if check:
             out = call(*args)
@@ -157,7 +174,8 @@ class Worker:
 
 
 def run(workload: str, rounds: int) -> dict[str, Any]:
-    for contender in CONTENDERS:
+    contenders = contenders_of(workload)
+    for contender in contenders:
         print(f"{workload}: {contender} against eager ...", file=sys.stderr)
         checking = Worker(contender, workload, check=True)
         assert checking.answer() == "checked"
@@ -165,19 +183,19 @@ def run(workload: str, rounds: int) -> dict[str, Any]:
     with ExitStack() as stack:
         workers: dict[str, Worker] = {}
         calls: dict[str, int] = {}
-        for contender in CONTENDERS:
+        for contender in contenders:
             print(f"{workload}: starting {contender} ...", file=sys.stderr)
             workers[contender] = Worker(contender, workload)
             stack.callback(workers[contender].close)
             calls[contender] = workers[contender].answer()
-        samples: dict[str, list[float]] = {contender: [] for contender in CONTENDERS}
+        samples: dict[str, list[float]] = {contender: [] for contender in contenders}
         for number in range(rounds):
-            turn = number % len(CONTENDERS)
-            order = [*CONTENDERS[turn:], *CONTENDERS[:turn]]
+            turn = number % len(contenders)
+            order = [*contenders[turn:], *contenders[:turn]]
             for contender in reversed(order) if number % 2 else order:
                 count = calls[contender]
                 samples[contender].append(workers[contender].ask(count) / count / 1000)
-    timings = {contender: measure.summarise(samples[contender], calls[contender]) for contender in CONTENDERS}
+    timings = {contender: measure.summarise(samples[contender], calls[contender]) for contender in contenders}
     return {
         "description": WORKLOADS[workload],
         "contenders": {
@@ -199,7 +217,10 @@ def show(results: dict[str, Any]) -> None:
     for contender in CONTENDERS:
         cells = []
         for result in results.values():
-            row = result["contenders"][contender]
+            row = result["contenders"].get(contender)
+            if row is None:
+                cells += ["", ""]
+                continue
             cells += [f"{row['median_us']:.2f} ± {row['iqr_us'] / 2:.2f}", f"{row['airgraph_speedup']:.2f}x"]
         table.add_row(contender, *cells)
     Console().print(table)
