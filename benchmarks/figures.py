@@ -21,13 +21,19 @@ def newest_record(name: str) -> tuple[Path, dict[str, Any]]:
     return path, json.loads(path.read_text(encoding="utf-8"))
 
 
-def block(name: str, rows: Sequence[tuple[str, ...]], *, header: tuple[str, ...] = ("what", "measured")) -> str:
+def block(
+    name: str,
+    rows: Sequence[tuple[str, ...]],
+    *,
+    header: tuple[str, ...] = ("what", "measured"),
+    threads: str = "one thread",
+) -> str:
     """What was measured by benchmarks/NAME.py, as a table with its circumstances between markers."""
     path, record = newest_record(name)
     cpu, torch = record["machine"]["cpu"], record["versions"]["torch"]
     lines = [
         _begin(name),
-        f"Measured {record['date'][:10]} on {cpu}, torch {torch}, one thread:",
+        f"Measured {record['date'][:10]} on {cpu}, torch {torch}, {threads}:",
         f"[{path.name}](../benchmarks/results/{path.name}); `python benchmarks/{name}.py` repeats it.",
         "",
         f"| {' | '.join(header)} |",

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import measure
-import npu_streams
 from rich.console import Console
 from rich.table import Table
 
@@ -61,6 +60,8 @@ def make_workload(name: str, contender: str) -> tuple[Any, tuple[Any, ...]]:
     import torch
 
     if name == "streams":
+        import npu_streams
+
         torch.manual_seed(0)
         words = {EAGER: "", TORCHAIR: "torchair", DYNAMO: ""}.get(contender, "airgraph")
         return npu_streams.make(words).npu(), (torch.randn(1, 64).npu(),)

@@ -128,8 +128,8 @@ def _npu(path: Path | None) -> list[str]:
         "|---|" + "---|" * len(workloads),
     ]
     for contender in next(iter(workloads.values()))["contenders"]:
-        rows = [result["contenders"][contender] for result in workloads.values()]
-        cells = [f"{row['median_us']:.1f} ({row['airgraph_speedup']:.2f}x)" for row in rows]
+        rows = [result["contenders"].get(contender) for result in workloads.values()]
+        cells = [f"{row['median_us']:.1f} ({row['airgraph_speedup']:.2f}x)" if row else "" for row in rows]
         lines.append(f"| {contender} | {' | '.join(cells)} |")
     return lines
 
