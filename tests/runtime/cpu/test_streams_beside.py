@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
-import subprocess
-import sys
-import textwrap
 import threading
 import warnings
 from collections.abc import Iterator
@@ -345,133 +341,6 @@ def test_many_threads_share_the_workers() -> None:
     assert not wrong
 
 
-def _run(program: str) -> str:
-    setup = "from test_streams_beside import TwoStacks\nfrom airgraph.runtime.cpu import beside\n"
-    setup += "import torch, os, gc, airgraph\nbeside._LEAST_GAIN_NS = float('-inf')\nbeside._cores = lambda: 2\n"
-    here = Path(__file__).parent
-    paths = os.pathsep.join([str(here), str(here.parents[1]), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-c", setup + textwrap.dedent(program)],
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-@native
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="counts threads as Linux shows them")
-def test_there_are_threads_only_while_a_graph_needs_them() -> None:
-    output = _run("""
-        torch.set_grad_enabled(False)
-        torch.set_num_threads(1)
-        model, x = TwoStacks(), torch.randn(3, 16)
-        threads = lambda: len(os.listdir("/proc/self/task"))
-        # What torch starts by itself.
-        torch.compile(lambda x: x + 1, backend="airgraph")(x)
-        before = threads()
-        call = torch.compile(model, backend="airgraph", fullgraph=True)
-        call(x)
-        print(threads() - before)
-        del call
-        airgraph.reset(); torch._dynamo.reset(); gc.collect()
-        print(threads() - before)
-        call = torch.compile(model, backend="airgraph", fullgraph=True)
-        print(torch.equal(call(x), model(x)), threads() - before)
-    """)
-    assert output.split() == ["1", "0", "True", "1"]
-
-
-@native
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="counts threads as Linux shows them")
-def test_intra_op_threads_are_divided_among_the_streams() -> None:
-    output = _run("""
-        from airgraph import scope
-        torch.set_grad_enabled(False)
-        torch.set_num_threads(4)
-        def program(x):
-            with scope.stream("side"):
-                beside = x.sin()
-            return x.cos(), beside
-        x = torch.randn(1 << 18)
-        threads = lambda: len(os.listdir("/proc/self/task"))
-        call = torch.compile(program, backend="airgraph", fullgraph=True)
-        # What torch starts by itself.
-        torch.compile(lambda x: x + 1, backend="airgraph")(torch.ones(3))
-        before = threads()
-        for _ in range(200):
-            call(x)
-        print(threads() - before)
-    """)
-    # The worker, and one more thread for each of two streams.
-    assert int(output) <= 3
-
-
-@native
-def test_a_child_of_a_fork_replays_with_workers_of_its_own() -> None:
-    # By hand: Dynamo's own locks do not survive a fork while another thread is in a compiled function.
-    output = _run("""
-        import threading
-        torch.set_grad_enabled(False)
-        model, x = TwoStacks(), torch.randn(3, 16)
-        expected, graph = model(x), airgraph.cpu.CPUGraph()
-        with airgraph.cpu.graph(graph):
-            result = model(x)
-        end = threading.Event()
-        def work():
-            while not end.is_set():
-                graph.replay()
-        thread = threading.Thread(target=work)
-        thread.start()
-        for _ in range(40):
-            child = os.fork()
-            if child == 0:
-                right = True
-                for _ in range(50):
-                    result.zero_()
-                    graph.replay()
-                    right = right and torch.equal(result, expected)
-                os._exit(0 if right else 1)
-            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-        end.set()
-        thread.join()
-    """)
-    assert output.split() == ["0"] * 40
-
-
-@native
-def test_a_process_ends_beside_its_workers() -> None:
-    assert _run("""
-        torch.set_grad_enabled(False)
-        model, x = TwoStacks(), torch.randn(3, 16)
-        call = torch.compile(model, backend="airgraph", fullgraph=True)
-        for _ in range(3):
-            call(x)
-        print("done")
-    """).split() == ["done"]
-
-
-@pytest.fixture
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@native
-@torch.no_grad()
-def test_the_calls_number_of_threads_is_as_before(_one_thread: None) -> None:
-    torch.set_num_threads(2)
-    model, x = TwoStacks(), torch.randn(3, 16)
-    call = torch.compile(model, backend="airgraph", fullgraph=True)
-    call(x)
-    assert torch.get_num_threads() == 2
-
-
 @native
 @torch.no_grad()
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, ValueError])
@@ -499,3 +368,21 @@ def test_what_an_operator_raises_in_mid_replay_leaves_all_usable(raised: type[Ba
             call(x)
         fails[0] = False
         assert torch.equal(call(x), expected)
+
+
+@pytest.fixture
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@native
+@torch.no_grad()
+def test_the_calls_number_of_threads_is_as_before(_one_thread: None) -> None:
+    torch.set_num_threads(2)
+    model, x = TwoStacks(), torch.randn(3, 16)
+    call = torch.compile(model, backend="airgraph", fullgraph=True)
+    call(x)
+    assert torch.get_num_threads() == 2
