@@ -47,6 +47,8 @@ class Recorder:
         self._engine = engine()
         self._fake_mode = FakeTensorMode()
         self._fakes: dict[Any, torch.Tensor] = {}
+        # What calls give that write nothing, by operator and the forms of their arguments.
+        self._propagated: dict[Any, Any] = {}
         self._calls: list[Call] = []
         self._buffers: list[Buffer] = []
         self._by_storage: dict[int, int] = {}
@@ -183,6 +185,10 @@ class Recorder:
 
     def _propagate(self, op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any], where: str) -> Any:
         written = _written(op, args, kwargs)
+        # Layers of a model are alike, and a fake call costs more than the rest of a record.
+        known = (op, _frozen(args), _frozen(tuple(kwargs.items())), _sameness(args, kwargs) if written else ())
+        if known in self._propagated:
+            return self._propagated[known]
         # Not shared with other tensors of the same form: the call may resize them, and sharing looks like overlap.
         stand_ins = {id(tensor): self._new_fake(tensor) for tensor in written}
 
@@ -208,9 +214,13 @@ class Recorder:
         if _is_out(op) and any(tensor.shape == form.shape == (0,) for tensor, form in zip(written, forms, strict=True)):
             # Some fake kernels leave an empty out= alone where the real one resizes it.
             forms = self._results_of_functional(op, fake_args, fake_kwargs, where)
+        extended = False
         for tensor, form in zip(written, forms, strict=True):
             if tensor.shape != form.shape:
                 self._extend(tensor, form, op, where)
+                extended = True
+        if not extended:
+            self._propagated[known] = result
         return result
 
     def _results_of_functional(
@@ -279,7 +289,7 @@ class Recorder:
             return negated_view(fake) if tensor.is_neg() else fake
 
     def _fake(self, tensor: torch.Tensor) -> torch.Tensor:
-        key = (tensor.shape, tensor.stride(), tensor.dtype, tensor.is_conj(), tensor.is_neg())
+        key = _form(tensor)
         fake = self._fakes.get(key)
         if fake is None:
             fake = self._fakes[key] = self._new_fake(tensor)
@@ -303,6 +313,25 @@ def _kind(op: torch._ops.OpOverload) -> str | UnsupportedGraph:
         return _AT_CAPTURE
     obstacle = capture_obstacle(op)
     return UnsupportedGraph(obstacle) if obstacle else _COMPUTE
+
+
+def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.is_conj(), tensor.is_neg()
+
+
+def _frozen(value: Any) -> Any:
+    """An argument as what results depend on for their form: of tensors their own, of others type and value."""
+    if isinstance(value, torch.Tensor):
+        return _form(value)
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_frozen, value))
+    return type(value), id(value) if type(value).__hash__ is None else value
+
+
+def _sameness(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[int, ...]:
+    """Which of the tensors among the arguments are one: of each, the place of the first that it is."""
+    ids = [id(tensor) for tensor in leaves_of(torch.Tensor, (args, *kwargs.values()))]
+    return tuple(map(ids.index, ids))
 
 
 def _is_out(op: torch._ops.OpOverload) -> bool:
