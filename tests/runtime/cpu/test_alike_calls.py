@@ -71,3 +71,16 @@ def test_an_empty_out_is_extended_each_time() -> None:
         outs = [torch.sin(x, out=torch.empty(0)) for _ in range(3)]
     g.replay()
     assert all(torch.equal(out, x.sin()) for out in outs)
+
+
+@torch.no_grad()
+def test_another_default_dtype_gives_other_results() -> None:
+    x, g, before = torch.tensor([1, 4]), CPUGraph(), torch.get_default_dtype()
+    try:
+        with graph(g):
+            single = x.sqrt()
+            torch.set_default_dtype(torch.float64)
+            double = x.sqrt()
+    finally:
+        torch.set_default_dtype(before)
+    assert (single.dtype, double.dtype) == (torch.float32, torch.float64)

@@ -186,7 +186,8 @@ class Recorder:
     def _propagate(self, op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any], where: str) -> Any:
         written = _written(op, args, kwargs)
         # Layers of a model are alike, and a fake call costs more than the rest of a record.
-        known = (op, _frozen(args), _frozen(tuple(kwargs.items())), _sameness(args, kwargs) if written else ())
+        same = _sameness(args, kwargs) if written else ()
+        known = (op, _frozen(args), _frozen(tuple(kwargs.items())), same, torch.get_default_dtype())
         if known in self._propagated:
             return self._propagated[known]
         # Not shared with other tensors of the same form: the call may resize them, and sharing looks like overlap.
