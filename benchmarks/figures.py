@@ -9,7 +9,7 @@ from typing import Any
 
 from result_tables import newest
 
-__all__ = ["block", "newest_record", "write"]
+__all__ = ["DOCS", "END", "block", "newest_record", "write"]
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 END = "<!-- end of figures -->"

@@ -5,8 +5,7 @@
 Two independent stacks of four Linear layers (width 64, 256, 512; batch 1, 64) and a layer of a mixture of experts with
 its shared expert on a side stream: replays on two streams, on one with one thread, on one with two intra-op threads.
 Then what a fork and a join cost: hot, beside some microseconds of work, after idling, and while other processes keep
-all cores busy; and how much faster two threads are with products that have nothing to do with one another, which is
-what the machine allows. Prints tables and writes benchmarks/results/streams-YYYY-MM-DD.json.
+all cores busy. Prints tables and writes benchmarks/results/streams-YYYY-MM-DD.json.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -197,29 +195,6 @@ def beside_work(rounds: int, width: int = 64) -> dict[str, Any]:
     }
 
 
-def independent_threads(rounds: int) -> float:
-    """How much faster two threads finish products of their own than one thread finishes both: 2 at best."""
-    left, right = torch.randn(64, 256), torch.randn(256, 256)
-
-    def work() -> None:
-        for _ in range(200):
-            torch.mm(left, right)
-
-    ratios = []
-    with _intra_op(1), ThreadPoolExecutor(1) as other:
-        for _ in range(rounds):
-            start = time.perf_counter()
-            work()
-            work()
-            alone = time.perf_counter() - start
-            start = time.perf_counter()
-            beside = other.submit(work)
-            work()
-            beside.result()
-            ratios.append(alone / (time.perf_counter() - start))
-    return round(measure.quartiles(ratios)[1], 3)
-
-
 def _single_calls(
     both: Callable[[], None], alone: Callable[[], None], pause: float, calls: int = 300
 ) -> dict[str, float]:
@@ -273,10 +248,9 @@ def main() -> None:
             medians = [f"{row['median_us']:.2f}" for row in found["rows"].values()]
             table.add_row(name, *medians, f"{found['to_one_stream']:.2f}", f"{found['to_two_threads']:.2f}")
         body["fork_and_join"] = {**fork_and_join(rounds), "beside_work": beside_work(rounds)}
-        body["independent_threads"] = independent_threads(rounds)
     console = Console()
     console.print(table)
-    console.print(body["fork_and_join"], {"independent_threads": body["independent_threads"]})
+    console.print(body["fork_and_join"])
     console.print(f"written to {measure.write_json(RESULTS, 'streams', [1, 2], body)}")
 
 
