@@ -27,10 +27,10 @@ def render() -> str:
         "times 2 threads",
     )
     cost = record["fork_and_join"]
+    hot, idle, busy = cost["hot_us"], cost["after_idling_us"]["median"], cost["on_busy_cores_us"]["median"]
     costs = (
-        f"A fork and a join with nothing to do beside cost {cost['hot_us']:.2f} µs when hot, "
-        f"{cost['after_idling_us']['median']:.1f} µs after idling, and {cost['on_busy_cores_us']['median']:.2f} µs while "
-        "others keep all cores busy (medians)."
+        f"A fork and a join with nothing to do beside cost {hot:.2f} µs when hot, {idle:.1f} µs after idling, and "
+        f"{busy:.2f} µs while others keep all cores busy (medians)."
     )
     table = block("streams", rows, header=header, threads="two cores")
     return table.replace(END, f"\n{costs}\n{END}")
