@@ -52,6 +52,13 @@ class BuildEngine(BuildExtension):
         self.build_temp = f"build/engine-{sys.implementation.cache_tag}-torch-{torch.__version__}"
         super().finalize_options()
 
+    def build_extensions(self) -> None:
+        """Compiles a few files which include the sources; those stay what a source distribution lists."""
+        for extension in self.extensions:
+            extension.depends += extension.sources
+            extension.sources = [relative(unit) for unit in flags.units(ROOT, ROOT / self.build_temp / "units")]
+        super().build_extensions()
+
 
 flags = load_build_flags()
 

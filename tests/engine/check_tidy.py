@@ -18,23 +18,6 @@ _ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(_ROOT / "src" / "airgraph" / "runtime" / "engine"))
 import build_flags  # noqa: E402
 
-# Each file has a table of the same name.
-_ONE_BY_ONE = {"kernels"}
-
-
-def _units(build: Path) -> list[Path]:
-    """What is compiled: a file for each folder, which includes that folder's."""
-    found = []
-    for folder in sorted({path.parent for path in (_ROOT / "csrc").rglob("*.cpp")}):
-        sources = sorted(folder.glob("*.cpp"))
-        if folder.name in _ONE_BY_ONE:
-            found += sources
-            continue
-        unit = build / f"{folder.name}.cpp"
-        unit.write_text("".join(f'#include "{source}"\n' for source in sources))
-        found.append(unit)
-    return found
-
 
 def _check(unit: Path) -> subprocess.CompletedProcess[str]:
     named = ["-std=c++20", "-DTORCH_EXTENSION_NAME=_engine", "-DTORCH_API_INCLUDE_EXTENSION_H"]
@@ -44,9 +27,7 @@ def _check(unit: Path) -> subprocess.CompletedProcess[str]:
 
 
 def main() -> int:
-    build = _ROOT / "build" / "tidy"
-    build.mkdir(parents=True, exist_ok=True)
-    units = _units(build)
+    units = build_flags.units(_ROOT, _ROOT / "build" / "tidy")
     failed = 0
     with ThreadPoolExecutor(int(os.environ.get("MAX_JOBS") or len(os.sched_getaffinity(0)))) as pool:
         for unit, run in zip(units, pool.map(_check, units), strict=True):

@@ -20,7 +20,7 @@ folder.mkdir(parents=True)
 flags = [f for f in build_flags.compile_args() if f not in ("-O2", "-g0")]  # not strict: instrumentation adds warnings of its own
 cpp_extension.load(
     name="_engine",
-    sources=[str(Path(s).resolve()) for s in build_flags.sources(Path("."))],
+    sources=[str(unit) for unit in build_flags.units(Path.cwd(), folder / "units")],
     extra_cflags=["-O1", "-g1", "-fno-omit-frame-pointer", f"-fsanitize={sanitizer}", *flags],
     extra_ldflags=[f"-fsanitize={sanitizer}"],
     build_directory=str(folder),

@@ -76,11 +76,12 @@ print("warnings", [str(w.message) for w in caught if "pure Python" in str(w.mess
 # Takes what the install has compiled of a file that is the same since; optimizes nothing, which takes longest.
 _COMPILER = """#!/bin/sh
 for argument; do
-    case "$argument" in *.o) made="$argument" ;; *.cpp) source="${{argument#*/csrc/}}" ;; esac
+    case "$argument" in *.o) made="$argument" ;; *.cpp) source=$(basename "$argument") ;; esac
 done
-object=$(ls -d "{root}"/build/engine-{tag}-*/csrc/"${{source%.cpp}}.o" 2>/dev/null | head -1)
-if [ -n "$source" ] && [ -n "$made" ] && [ -n "$object" ] && [ "$object" -nt "{root}/csrc/$source" ]; then
-    newer=$(find "{root}/csrc" -name '*.h' -newer "$object")
+folder=$(ls -dt "{root}"/build/engine-{tag}-* 2>/dev/null | head -1)
+object=$(find "$folder" -name "${{source%.cpp}}.o" 2>/dev/null | xargs -r ls -t | head -1)
+if [ -n "$source" ] && [ -n "$made" ] && [ -n "$object" ]; then
+    newer=$(find "{root}/csrc" -type f -newer "$object")
     if [ -z "$newer" ]; then exec cp "$object" "$made"; fi
 fi
 exec c++ "$@" -O0

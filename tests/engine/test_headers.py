@@ -18,28 +18,32 @@ def _check(folder: Path, monkeypatch: pytest.MonkeyPatch, *versions: str) -> int
 
 @pytest.fixture
 def csrc(tmp_path: Path) -> Path:
-    """An engine of which one file sees Python, through a header of its own."""
+    """An engine of which one folder sees Python, through a header of its own."""
     folder = tmp_path / "csrc"
-    folder.mkdir()
-    (folder / "watch.h").write_text("#include <Python.h>\nint size(PyObject* object);\n")
-    (folder / "watch.cpp").write_text('#include "watch.h"\nint size(PyObject* object) { return object != nullptr; }\n')
-    (folder / "tape.cpp").write_text("#include <vector>\nint unseen(int unused) { return 0; }\n")
+    (folder / "cache").mkdir(parents=True)
+    (folder / "cache" / "watch.h").write_text("#include <Python.h>\nint size(PyObject* object);\n")
+    (folder / "cache" / "watch.cpp").write_text(
+        '#include "watch.h"\nint size(PyObject* object) { return object != nullptr; }\n'
+    )
+    (folder / "engine").mkdir()
+    (folder / "engine" / "tape.cpp").write_text("#include <vector>\nint unseen(int unused) { return 0; }\n")
     return folder
 
 
 def test_only_what_sees_python_is_compiled(csrc: Path) -> None:
-    assert check_headers.python_facing(csrc.parent) == [csrc / "watch.cpp"]
+    build = csrc.parent / "build"
+    assert check_headers.python_facing(csrc.parent, build) == [build / "cache.cpp"]
 
 
 def test_what_compiles_passes(csrc: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert _check(csrc.parent, monkeypatch, _HERE) == 0
-    assert capsys.readouterr().out == f"1 of 1 compiled, on Python {_HERE}\n"
+    assert capsys.readouterr().out == f"the engine compiled on 1 of 1: Python {_HERE}\n"
 
 
 def test_a_warning_fails(csrc: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    (csrc / "watch.cpp").write_text('#include "watch.h"\nint size(PyObject* object) { return 0; }\n')
+    (csrc / "cache" / "watch.cpp").write_text('#include "watch.h"\nint size(PyObject* object) { return 0; }\n')
     assert _check(csrc.parent, monkeypatch, _HERE) == 1
-    assert f"csrc/watch.cpp does not compile on Python {_HERE}:" in capsys.readouterr().out
+    assert f"the engine does not compile on Python {_HERE}:" in capsys.readouterr().out
 
 
 def test_a_version_without_headers_is_named(

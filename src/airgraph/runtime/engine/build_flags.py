@@ -5,15 +5,46 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from pathlib import Path
 
-__all__ = ["compile_args", "sources"]
+__all__ = ["compile_args", "sources", "units"]
+
+# Each of its files has a table of the same name.
+_ONE_BY_ONE = {"kernels"}
 
 
 def sources(root: Path) -> list[str]:
     """The engine's C++ files, relative to the folder that holds `csrc`."""
     return sorted(str(path.relative_to(root)) for path in (root / "csrc").rglob("*.cpp"))
+
+
+def units(root: Path, build: Path) -> list[Path]:
+    """What the compiler is given: a file for each folder of sources, which includes that folder's.
+
+    It reads torch's headers once for each, which takes longer than our own files. The files are written to the folder
+    `build` where they are not there already. The largest come first, so that none is alone at the end of a build.
+    """
+    folders: dict[Path, list[Path]] = {}
+    for path in sources(root):
+        folders.setdefault((root / path).parent, []).append(root / path)
+    found = []
+    for folder, held in folders.items():
+        if folder.name in _ONE_BY_ONE:
+            found += [(path.stat().st_size, path) for path in held]
+        else:
+            unit = build / f"{folder.name}.cpp"
+            _write_once(unit, "".join(f'#include "{os.path.relpath(path, build)}"\n' for path in held))
+            found.append((sum(path.stat().st_size for path in held), unit))
+    return [path for _, path in sorted(found, reverse=True)]
+
+
+def _write_once(path: Path, text: str) -> None:
+    """As a build leaves it: a file that is written again would be compiled again."""
+    if not path.is_file() or path.read_text() != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
 
 
 def compile_args(*, strict: bool = False) -> list[str]:

@@ -90,7 +90,7 @@ def _build() -> Any:
     log.info("compiling the native engine into %s (once, about half a minute)", folder)
     return cpp_extension.load(
         name="_engine",
-        sources=[str(_CHECKOUT / path) for path in build_flags.sources(_CHECKOUT)],
+        sources=[str(unit) for unit in build_flags.units(_CHECKOUT, folder / "units")],
         extra_cflags=build_flags.compile_args(),
         build_directory=str(folder),
     )
