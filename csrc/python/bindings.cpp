@@ -10,6 +10,7 @@
 #include "../engine/launch.h"
 #include "../engine/settings.h"
 #include "../engine/tape.h"
+#include "../internals/forms.h"
 #include "../internals/tensors.h"
 #include "../kernels/table.h"
 #include "block.h"
@@ -82,7 +83,7 @@ py::object to_python(Outcome outcome) {
   return py::cast(std::get<std::vector<at::Tensor>>(std::move(outcome)));
 }
 
-py::object run(Launch& launch, const py::list& list, bool is_locked) {
+py::object run_listed(Launch& launch, const py::list& list, bool is_locked) {
   const Arguments args = arguments(list);
   std::optional<HeldReplayLock> held;
   if (!is_locked) {
@@ -289,7 +290,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
            })
       .def("held_outputs", &Launch::held_outputs)
       .def("output_nbytes", &Launch::output_nbytes)
-      .def("run", &run, py::arg("args"), py::arg("is_locked") = false)
+      .def("run", &run_listed, py::arg("args"), py::arg("is_locked") = false)
       .def("blank", &Launch::blank)
       .def("replay", &Launch::replay, py::call_guard<py::gil_scoped_release>());
   def_inputs(launch);
@@ -317,6 +318,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("unallocated", [](const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
                           const py::object& dtype) { return unallocated(sizes, strides, to_dtype(dtype)); });
   m.def("allocate", &allocate);
+  m.def("pointwise_form", &pointwise_form);
   m.def("resize_unallocated", &resize_unallocated);
   m.def("whole", [](const py::object& untyped_storage) {
     return bytes_of(torch::createStorage(untyped_storage.ptr()), c10::DispatchKeySet(c10::DispatchKey::CPU));

@@ -28,12 +28,14 @@ _SMALL, _SMALL_SEGMENT = 1 << 20, 2 << 20
 _LARGE, _LARGE_SEGMENT = 10 << 20, 20 << 20
 
 
-def predict_footprint(program: CaptureProgram, inputs: Sequence[CaptureInput]) -> Footprint:
-    """Bytes of segments for what the operators return, and of the buffers of inputs.
+def predict_footprint(program: CaptureProgram, inputs: Sequence[CaptureInput], *, with_results: bool) -> Footprint:
+    """Bytes of the buffers of inputs, and of segments for what the operators return: 0 without with_results.
 
     Memory that operators take inside themselves is not known, so the true figure may be larger.
     """
     buffers = tuple(form.nbytes for form in buffer_forms(inputs).values())
+    if not with_results:
+        return Footprint(0, buffers)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     try:
         with mode, torch.no_grad():

@@ -161,7 +161,8 @@ class AcceleratorRuntime(ABC):
         if pool.neighbours is not None:
             # An argument may be one of them, and the capture may use its place.
             pool.neighbours.give_away_held()
-        predicted = predict_footprint(program, inputs)
+        # What operators take is worked out only where somebody asks for it: it costs more than the capture.
+        predicted = predict_footprint(program, inputs, with_results=options.memory_budget is not None)
         check_budget(pool, predicted, options.memory_budget)
         held_nbytes, before = pool.nbytes, pool.footprint.arena_nbytes
         lease = pool.take(predicted)

@@ -1,8 +1,9 @@
 """Records ATen calls without executing them.
 
-Each call is propagated on fake tensors for the metadata of its results. The results handed out are tensors
-without memory: views of them are made by ATen itself and cost nothing later, reading them is an error. Which buffer
-a tensor lies in is known by the identity of its storage; who still holds a buffer at the end, by a weak reference.
+The forms of a call's results are worked out, see `result_forms`, or propagated on fake tensors. The results handed
+out are tensors without memory: views of them are made by ATen itself and cost nothing later, reading them is an error.
+Which buffer a tensor lies in is known by the identity of its storage; who still holds a buffer at the end, by a weak
+reference.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from airgraph.program.support import capture_obstacle
 from airgraph.program.trees import leaves_of, mapped
 from airgraph.runtime.cpu.call_order import CallOrder
 from airgraph.runtime.cpu.collectives import is_collective, record_collective
+from airgraph.runtime.cpu.result_forms import result_forms
 from airgraph.runtime.cpu.tape import Buffer, BufferKind, Call, Recording, TensorRef
 from airgraph.runtime.engine.loading import engine
 from airgraph.runtime.recording.inputs import BufferForm
@@ -33,7 +35,10 @@ from airgraph.torch_internals.storages import StorageWeakRef, storage_id
 
 __all__ = ["Recorder"]
 
-_METADATA_ONLY = {"aten::_assert_tensor_metadata", "aten::_assert_scalar", "aten::sym_constrain_range_for_size"}
+_METADATA_ONLY = {
+    *("aten::_assert_tensor_metadata", "aten::_assert_scalar", "aten::sym_constrain_range_for_size"),
+    *("aten::sym_size", "aten::sym_stride", "aten::sym_numel", "aten::sym_storage_offset"),
+}
 _RESIZES = {"aten::resize_", "aten::resize_as_", "aten::_resize_output_"}
 
 
@@ -45,7 +50,6 @@ class Recorder:
 
     def __init__(self, *, keep_external: bool) -> None:
         self._engine = engine()
-        self._fake_mode = FakeTensorMode()
         self._fakes: dict[Any, torch.Tensor] = {}
         # What calls give that write nothing, by operator and the forms of their arguments.
         self._propagated: dict[Any, Any] = {}
@@ -57,6 +61,11 @@ class Recorder:
         self.inputs: list[TensorRef] = []
         self.order = CallOrder()
         self._to_the_end: set[int] = set()
+
+    @functools.cached_property
+    def _fake_mode(self) -> FakeTensorMode:
+        # Made where it is needed, for it imports Dynamo.
+        return FakeTensorMode()
 
     def input_buffer(self, form: BufferForm) -> torch.Tensor:
         """A tensor without memory for a user input that is copied in before each replay."""
@@ -190,6 +199,10 @@ class Recorder:
         known = (op, _frozen(args), _frozen(tuple(kwargs.items())), same, torch.get_default_dtype())
         if known in self._propagated:
             return self._propagated[known]
+        result = result_forms(op, args, kwargs)
+        if result is not None:
+            self._propagated[known] = result
+            return result
         # Not shared with other tensors of the same form: the call may resize them, and sharing looks like overlap.
         stand_ins = {id(tensor): self._new_fake(tensor) for tensor in written}
 
@@ -260,7 +273,7 @@ class Recorder:
         tensor.as_strided_(like.shape, like.stride())
 
     def _result(self, fake: torch.Tensor, outs: list[TensorRef], op: torch._ops.OpOverload, where: str) -> torch.Tensor:
-        if fake.layout is not torch.strided or fake.device.type != "cpu":
+        if fake.layout is not torch.strided or fake.device.type not in ("cpu", "meta"):
             reason = f"a result has the layout {fake.layout} on {fake.device}"
             raise UnsupportedGraph(reason, operator=op.name(), source=where)
         tensor = self._unallocated(fake)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from types import CodeType, FrameType
@@ -118,9 +119,16 @@ class SetBack:
 
     def __init__(self) -> None:
         self._kept: list[tuple[Any, str, Any]] = []
+        self._kept_items: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
 
     def keep(self, owner: Any, name: str) -> None:
-        self._kept.append((owner, name, getattr(owner, name, _ABSENT)))
+        held = getattr(owner, "__dict__", None)
+        is_slot = hasattr(type(getattr(type(owner), name, None)), "__set__")
+        own = getattr(owner, name, _ABSENT) if is_slot or held is None else held.get(name, _ABSENT)
+        self._kept.append((owner, name, own))
+
+    def keep_items(self, owner: dict[Any, Any]) -> None:
+        self._kept_items.append((owner, owner.copy()))
 
     def __enter__(self) -> SetBack:
         return self
@@ -130,8 +138,13 @@ class SetBack:
         for owner, name, value in reversed(kept):
             if value is not _ABSENT:
                 object.__setattr__(owner, name, value)
-            elif hasattr(owner, name):
-                object.__delattr__(owner, name)
+            else:
+                with contextlib.suppress(AttributeError):
+                    object.__delattr__(owner, name)
+        items, self._kept_items = self._kept_items, []
+        for held, before in reversed(items):
+            held.clear()
+            held.update(before)
 
 
 class CallReader:

@@ -72,6 +72,10 @@ def unallocated(sizes: list[int], strides: list[int], dtype: torch.dtype) -> tor
     return torch.empty_strided(sizes, strides, dtype=dtype, device="cpu")
 
 
+def pointwise_form(operands: list[torch.Tensor]) -> None:
+    """Not known without the native engine."""
+
+
 def resize_unallocated(tensor: torch.Tensor, nbytes: int) -> None:
     tensor.untyped_storage().resize_(nbytes)
 
