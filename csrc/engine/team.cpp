@@ -3,8 +3,10 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <future>
 #include <new>
 #include <system_error>
+#include <utility>
 
 #include "guard.h"
 #include "schedule.h"
@@ -99,8 +101,17 @@ void Team::hire() {
     auto& self = *worker;
     const size_t number = workers_.size();
     workers_.push_back(std::move(worker));
+    std::promise<void> is_set_up;
+    auto set_up = is_set_up.get_future();
     try {
-      self.thread = std::thread([this, &self, number] { work(self, number); });
+      self.thread = std::thread([this, &self, number, is_set_up = std::move(is_set_up)]() mutable {
+        // Torch's threads of this thread are set up now: later that would undo the share that a schedule sets.
+        at::get_num_threads();
+        is_set_up.set_value();
+        work(self, number);
+      });
+      // One after the other: after a fork, torch makes its pool anew at this call, without a lock.
+      set_up.wait();
     } catch (const std::system_error&) {
       // No more threads are to be had. The thread that replays does the work.
       workers_.pop_back();
@@ -124,8 +135,6 @@ void Team::dismiss() {
 }
 
 void Team::work(Worker& self, size_t number) {
-  // Torch's threads of this thread are set up now: later that would undo the share that a schedule sets.
-  at::get_num_threads();
   const ReplayGuard guard;
   auto idle_since = Clock::now();
   int looks = 0;

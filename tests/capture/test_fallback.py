@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import airgraph
 
@@ -86,3 +87,26 @@ def test_absolute_views_of_an_input_read_the_callers_storage(
 ) -> None:
     x = torch.arange(16.0)[part]
     assert torch.equal(torch.compile(program, backend="airgraph")(x), program(x))
+
+
+@pytest.mark.filterwarnings("ignore:airgraph")
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_training_on_streams_gives_eagers_gradients(checkpointed: bool) -> None:
+    def layer(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        done = airgraph.Event("done")
+        with airgraph.scope.stream("side"):
+            y = torch.nn.functional.dropout((x @ weight).relu(), 0.5)
+            done.record()
+        done.wait()
+        return y @ weight
+
+    def program(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return checkpoint(layer, x, weight, use_reentrant=False) if checkpointed else layer(x, weight)
+
+    def gradients(call: Callable[..., torch.Tensor]) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        given = [torch.randn(8, 8, requires_grad=True) for _ in range(2)]
+        call(*given).sum().backward()
+        return [each.grad for each in given]
+
+    torch.testing.assert_close(gradients(torch.compile(program, backend="airgraph")), gradients(program))

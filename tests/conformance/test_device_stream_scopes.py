@@ -247,3 +247,16 @@ def test_what_cannot_be_waited_for_is_refused() -> None:
         ops.wait(torch.ones(2))  # type: ignore[arg-type]
     with pytest.raises(StreamError, match="expected tensors and tokens, got str"):
         ops.wait(["66"])  # type: ignore[list-item]
+
+
+def test_marks_within_vmap_are_about_the_whole_batch(device: str) -> None:
+    def row(v: Tensor) -> Tensor:
+        with scope.stream("side"):
+            doubled = v * 2
+        ops.wait([doubled])
+        ops.record_stream(doubled, "side")
+        return doubled + 1
+
+    x = torch.randn(3, 4, device=device)
+    for call in (torch.vmap(row), torch.compile(torch.vmap(row), backend="airgraph")):
+        torch.testing.assert_close(call(x), x * 2 + 1)

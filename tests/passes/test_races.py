@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -141,6 +142,16 @@ def test_what_else_the_option_can_be(policy: str) -> None:
     found = [str(each.message) for each in caught if "orders the two" in str(each.message)]
     assert len(found) == (policy == "warn")
     assert all("may differ" in each for each in found)
+
+
+@torch.no_grad()
+def test_a_race_of_a_cached_graph_is_said_at_each_start(tmp_path: Path) -> None:
+    for _ in range(2):
+        airgraph.reset()
+        options = {"stream_check": "warn"}
+        call = airgraph.inference.cache_compile(_race_in_a_model, cache_dir=tmp_path, options=options)
+        with pytest.warns(UserWarning, match=r"orders the two.*may differ"):
+            call(torch.rand(3))
 
 
 class _Written(nn.Module):

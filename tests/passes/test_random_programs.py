@@ -20,7 +20,7 @@ from airgraph.runtime.registry import runtime_for
 from airgraph.torch_internals.graphs import set_graph
 
 # Each chunk is a test of its own, so that they run in several processes.
-_CHUNKS, _PROGRAMS, _FULL_PROGRAMS = 8, 60, 8000
+_CHUNKS, _PROGRAMS, _FULL_PROGRAMS = 8, 40, 8000
 _SWITCHES = [each.name for each in PASSES if not each.always]
 # Here is no registered replacement and no custom operator, and all sizes are numbers.
 _IDLE = {"pattern_fusion_pass", "auto_functionalized", "shape_arithmetic"}
@@ -94,7 +94,7 @@ def test_a_pass_alone_and_all_together_keep_the_results(chunk: int, request: pyt
         _check_captured(gm, seed, expected, what)
     # These programs have one stream and no collective.
     assert [name for name, count in changes.items() if not count] == ["late_waits", "input_copies"], changes
-    assert skipped <= programs / 50
+    assert skipped <= 1 + programs / 50
 
 
 def _check_captured(gm: GraphModule, seed: int, expected: list[Tensor], what: str) -> None:

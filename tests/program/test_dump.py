@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import airgraph
+from airgraph import scope
 from airgraph.errors import OptionError
 
 
@@ -88,6 +89,18 @@ def test_streams_stand_in_comments(tmp_path: Path) -> None:
     torch.compile(lambda x: x.exp() + 1, backend="airgraph", options=options)(torch.ones(3))
     (program,) = tmp_path.glob("*/program.py")
     assert "float32[3] strides [1], stream 7, " in program.read_text()
+
+
+@torch.no_grad()
+def test_a_tag_of_two_lines_stays_in_its_comment(tmp_path: Path) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        with scope.stream("two\nlines"):
+            return x.exp()
+
+    torch.compile(program, backend="airgraph", options={"dump_dir": str(tmp_path)})(torch.ones(3))
+    (dumped,) = tmp_path.glob("*/program.py")
+    compile(dumped.read_text(), dumped, "exec")
+    assert r"stream 'two\nlines'" in dumped.read_text()
 
 
 @torch.no_grad()

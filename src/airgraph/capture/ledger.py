@@ -70,6 +70,7 @@ class Ledger:
         self.eager_calls = 0
         self.pass_changes: Counter[str] = Counter()
         self._names: Counter[str] = Counter()
+        self._kept: list[Any] | None = None
 
     def next_name(self, function: str | None) -> str:
         """The name of one more graph of a function, such as `Model.forward #2`."""
@@ -82,9 +83,19 @@ class Ledger:
         with self._lock:
             self.records.append(record)
 
+    def keep_functions(self) -> None:
+        """Hold every function that is added from now on, with its captures, until the process ends.
+
+        For who looks at them when the code that compiled them is over.
+        """
+        with self._lock:
+            self._kept = self._kept or []
+
     def add_callable(self, graphed: Any) -> None:
         with self._lock:
             self.callables.add(graphed)
+            if self._kept is not None:
+                self._kept.append(graphed)
 
     def callables_alive(self) -> list[Any]:
         with self._lock:
@@ -93,6 +104,8 @@ class Ledger:
     def add_cached(self, function: Any) -> None:
         with self._lock:
             self.cached.add(function)
+            if self._kept is not None:
+                self._kept.append(function)
 
     def cached_alive(self) -> list[Any]:
         with self._lock:

@@ -19,6 +19,7 @@ from airgraph.program import lowering
 from airgraph.program.dump import dump_for
 from airgraph.program.program import CaptureProgram
 from airgraph.program.streams import check_events
+from airgraph.program.unheeded import warn_of_unheeded
 
 __all__ = ["prepare"]
 
@@ -38,6 +39,7 @@ def prepare(
     name: of the program, see `Ledger.next_name`.
     Raises PassError, and StreamError for events without an order and for races where the option asks for that.
     """
+    warn_of_unheeded(lowered.graph)
     as_tagged_events(lowered)
     check_events(lowered.graph)
     plans = lowering.input_plans(lowered, sources, positions)

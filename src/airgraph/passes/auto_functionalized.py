@@ -103,6 +103,8 @@ class _Replacing:
         self._graph = gm.graph
         self._forms: dict[Node, torch.Tensor] = {}
         self._sizes = Sizes(gm.graph)
+        # What new nodes have of the call that they stand for: its stream and source line among it.
+        self._origin: dict[str, Any] = {}
 
     def replace(self, node: Node) -> None:
         """Raises _CannotBeSeen, with nothing changed."""
@@ -110,6 +112,7 @@ class _Replacing:
         infos, bases, others = _taken_apart(node)
         recipes = None if infos is None else {name: self._recipe(info, bases) for name, info in infos.items()}
         results = _results(node)
+        self._origin = node.meta
         copies: dict[Node, Node] = {}
         with self._graph.inserting_before(node):
             written = [self._copy(base, copies) for base in bases]
@@ -147,7 +150,7 @@ class _Replacing:
         if base not in copies:
             copy = self._graph.call_function(_aten.clone.default, (base,))
             self._forms[copy] = self._form(base)
-            copy.meta = {"val": base.meta["val"].clone()}
+            copy.meta = {**self._origin, "val": base.meta["val"].clone()}
             copies[base] = copy
         return copies[base]
 
@@ -204,7 +207,7 @@ class _Replacing:
 
     def _made(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
         view = self._graph.call_function(op, args, kwargs)
-        view.meta = {"val": computed(op, *args, **kwargs)}
+        view.meta = {**self._origin, "val": computed(op, *args, **kwargs)}
         return view
 
 

@@ -128,8 +128,9 @@ def _constants(gm: GraphModule) -> dict[str, Any]:
 
 def _comment(node: Node) -> str:
     parts = [form_of(node)]
-    if stream_of(node) is not None:
-        parts.append(f"stream {stream_of(node)}")
+    stream = stream_of(node)
+    if stream is not None:
+        parts.append(f"stream {stream if stream.isprintable() else repr(stream)}")
     line = source_lines.of_node(node)
     if line:
         parts.append(line)

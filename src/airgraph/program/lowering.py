@@ -18,7 +18,7 @@ from airgraph.torch_internals.dispatcher import negated_view
 from airgraph.torch_internals.fake_tensors import FakeTensor, is_traceable_wrapper_subclass
 from airgraph.torch_internals.storages import storage_id
 
-__all__ = ["Compiled", "InputSource", "hands_through", "input_plans", "input_sources", "lower"]
+__all__ = ["Compiled", "InputSource", "finish", "hands_through", "input_plans", "input_sources", "lower"]
 
 Compiled = Callable[..., Any]
 
@@ -37,19 +37,25 @@ def lower(
     compile_training gets forward and backward when one is. Both return boxed callables.
     """
 
-    def compile_seen_again(lowered: GraphModule, inputs: Sequence[Any]) -> Compiled:
-        see_inputs_again(lowered)
-        _convert_by_aten(lowered)
+    def compile_finished(lowered: GraphModule, inputs: Sequence[Any]) -> Compiled:
+        finish(lowered)
         return compile_inference(lowered, inputs)
 
     compiler = aot.aot_autograd(
         fw_compiler=compile_training,
         bw_compiler=compile_training,
-        inference_compiler=compile_seen_again,
+        inference_compiler=compile_finished,
+        partition_fn=aot.forward_and_backward,
         keep_inference_input_mutations=True,
         decompositions=dict(decompositions or {}),
     )
     return compiler(gm, _apart(gm, example_inputs))
+
+
+def finish(lowered: GraphModule) -> None:
+    """Put right what AOTAutograd leaves in a graph for its wrappers only. Call inside the inference compiler, first."""
+    see_inputs_again(lowered)
+    _convert_by_aten(lowered)
 
 
 def _convert_by_aten(gm: GraphModule) -> None:
@@ -142,10 +148,13 @@ def input_plans(
     return tuple(plans)
 
 
-def hands_through(gm: GraphModule, lowered: GraphModule, *, marks_outputs: bool = True) -> bool:
+def hands_through(
+    gm: GraphModule, lowered: GraphModule, *, marks_outputs: bool = True, makes_views: bool = True
+) -> bool:
     """Whether AOTAutograd's wrappers around the lowered graph do nothing at a call but hand it through.
 
     marks_outputs: whether it counts that they mark outputs whose sizes vary, for other compiled functions to know.
+    makes_views: whether it counts that they return arguments, or make views of arguments anew.
     So it is where arguments and outputs are those of Dynamo's graph `gm`, one by one, no view is to be made anew and no
     mutation to be repeated outside the graph. Call inside the inference compiler.
     """
@@ -153,6 +162,8 @@ def hands_through(gm: GraphModule, lowered: GraphModule, *, marks_outputs: bool 
     inputs = gm.graph.find_nodes(op="placeholder")
     outputs = gm.graph.output_node().all_input_nodes
     plain = {types.non_alias, types.unsafe_view_alias, types.custom_function_view}
+    if not makes_views:
+        plain |= {types.is_input, types.alias_of_input}
     return (
         # Fewer where arguments that share memory were merged, more where parameters or parts of subclasses were added.
         len(inputs) == len(lowered.graph.find_nodes(op="placeholder")) == len(metadata.input_info)

@@ -7,7 +7,9 @@ result, which no rewrite may move or drop. Outside of a trace they do nothing: e
 from __future__ import annotations
 
 import contextlib
+import gc
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -21,6 +23,7 @@ __all__ = [
     "PRIORITY",
     "SCOPE",
     "Event",
+    "create_event",
     "current_scope",
     "event_of",
     "is_mark",
@@ -32,6 +35,7 @@ __all__ = [
     "record",
     "record_of",
     "record_stream",
+    "scope_depth",
     "stream",
     "wait",
     "wait_for",
@@ -65,6 +69,9 @@ _WAIT = torch.ops.airgraph.wait_event.default
 _RECORD_STREAM = torch.ops.airgraph.record_stream.default
 _RECORD_TOKEN = torch.ops.airgraph.record.default
 _WAIT_FOR_TENSORS = torch.ops.airgraph.wait.default
+# Under torch.vmap a mark is about the whole batch.
+torch.library.register_vmap("airgraph::record_stream", lambda _, __, *args: (_RECORD_STREAM(*args), None), lib=_library)
+torch.library.register_vmap("airgraph::wait", lambda _, __, *args: (_WAIT_FOR_TENSORS(*args), None), lib=_library)
 for _operator in (_RECORD, _WAIT, _RECORD_STREAM, _RECORD_TOKEN, _WAIT_FOR_TENSORS):
     torch.fx.node.has_side_effect(_operator)
 
@@ -96,6 +103,11 @@ def current_scope() -> str | None:
     return _scopes.tags[-1] if _scopes.tags else None
 
 
+def scope_depth() -> int:
+    """How many blocks of `stream` this thread is in, outside of a trace."""
+    return len(_scopes.tags)
+
+
 class Event:
     """A point in the order of a model's streams, by its tag. Make it once, such as in `__init__`.
 
@@ -116,6 +128,30 @@ class Event:
 
     def __repr__(self) -> str:
         return f"airgraph.Event({self.tag!r})"
+
+
+_created: weakref.WeakValueDictionary[str, Event] = weakref.WeakValueDictionary()
+_creating = threading.Lock()
+
+
+def create_event(tag: str) -> Event:
+    """An event whose tag no other one that was created so has, as long as it lives.
+
+    One that a compiled function makes is its graph's own. Raises ValueError for a tag in use, and StreamError for one
+    that is no text or empty.
+    """
+    if torch.compiler.is_compiling():
+        return Event(tag)
+    with _creating:
+        if tag in _created:
+            # A model that was dropped lives on in cycles of its own until it is collected.
+            gc.collect()
+        if tag in _created:
+            raise ValueError(
+                f"tag: expected one that no event has, got {tag!r} of an event that is alive. Use that event."
+            )
+        event = _created[tag] = Event(tag)
+    return event
 
 
 def record_stream(tensor: torch.Tensor, tag: str) -> None:
@@ -200,3 +236,6 @@ def keep_for(graph: Graph, tensor: Node, tag: str) -> Node:
 def _check_tag(tag: str) -> None:
     if not isinstance(tag, str) or not tag:
         raise StreamError(f"tag: expected a text that is not empty, got {tag!r}")
+    if any("\ud800" <= letter <= "\udfff" for letter in tag):
+        # Half of a pair of UTF-16, which no file and no operator takes.
+        raise StreamError(f"tag: expected a text that can be written as UTF-8, got {tag!r}")

@@ -14,7 +14,7 @@ from torch import Tensor
 import airgraph
 from airgraph import scope
 from airgraph.cpu import CPUGraph, Event, Stream, current_stream, graph, stream
-from airgraph.errors import CaptureError
+from airgraph.errors import CaptureError, StreamError
 from airgraph.runtime.cpu import beside
 
 
@@ -244,3 +244,77 @@ def test_streams_are_forked_and_joined_within_a_block_of_a_tag() -> None:
         x.normal_()
         g.replay()
         assert torch.equal(result, x * 2 + (x + 1)) and torch.equal(tagged, x.sin())
+
+
+def test_a_wait_for_a_tag_that_the_capture_never_recorded_is_refused() -> None:
+    airgraph.Event("outside").record()
+    x, capture = torch.ones(3), CPUGraph()
+    line = test_a_wait_for_a_tag_that_the_capture_never_recorded_is_refused.__code__.co_firstlineno + 6
+    with pytest.raises(StreamError, match=rf"'outside' is waited for at .*test_capture_streams.py:{line}"):
+        with graph(capture):
+            airgraph.Event("outside").wait()
+    with graph(capture):
+        y = x + 1
+    capture.replay()
+    assert y.tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("tag", ["", 7, None, "half of a pair: \ud800"])
+def test_a_tag_that_cannot_be_one_is_refused(tag: object) -> None:
+    for use in (
+        airgraph.Event,
+        lambda tag: scope.stream(tag).__enter__(),
+        lambda tag: airgraph.ops.record_stream(torch.ones(1), tag),
+    ):
+        with pytest.raises(StreamError, match="tag: expected a text"):
+            use(tag)  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("error:airgraph")
+def test_the_innermost_block_counts_be_it_of_a_tag_or_a_stream() -> None:
+    x, side, capture = torch.randn(8, 8), Stream(), CPUGraph()
+    with graph(capture):
+        side.wait_stream(current_stream())
+        with scope.stream("a"), stream(side):
+            on_side = x.sin()
+            with scope.stream("default"):
+                on_main = x.cos()
+            done = side.record_event()
+        with stream(side), scope.stream("b"):
+            on_b = x.exp()
+            airgraph.Event("b").record()
+        current_stream().wait_event(done)
+        airgraph.Event("b").wait()
+        result = on_side + on_main + on_b
+    capture.replay()
+    torch.testing.assert_close(result, x.sin() + x.cos() + x.exp())
+
+
+_PARTS = {
+    "rows": (numpy.s_[:4], numpy.s_[4:], False),
+    "columns": (numpy.s_[:, :4], numpy.s_[:, 4:], False),
+    "even and odd rows": (numpy.s_[::2], numpy.s_[1::2], False),
+    "a column and a row": (numpy.s_[:, 3], numpy.s_[5], True),
+    "columns that meet": (numpy.s_[:, :5], numpy.s_[:, 4:], True),
+}
+
+
+@pytest.mark.parametrize("name", _PARTS)
+def test_parts_of_a_tensor_race_where_they_share_bytes(name: str) -> None:
+    left, right, races = _PARTS[name]
+    a, side, capture = torch.randn(8, 8), Stream(), CPUGraph()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with graph(capture):
+            made = torch.zeros(8, 8)
+            side.wait_stream(current_stream())
+            with stream(side):
+                made[left].copy_(a[left])
+            made[right].copy_(a[right])
+            current_stream().wait_stream(side)
+            result = made * 1
+    assert any("use the same memory" in str(each.message) for each in caught) is races
+    capture.replay()
+    expected = torch.zeros(8, 8)
+    expected[left], expected[right] = a[left], a[right]
+    assert torch.equal(result, expected)

@@ -154,16 +154,23 @@ def test_what_has_no_form_in_place_runs_eagerly(tmp_path: Path) -> None:
     )
 
 
-def test_they_have_no_place_in_cache_files(tmp_path: Path) -> None:
-    _run(
-        tmp_path,
-        f"""
+def test_they_are_cached_by_the_name_and_ranks_of_their_group(tmp_path: Path) -> None:
+    program = """
+        import pathlib
+        folder = pathlib.Path(__file__).parent
+        more, traces = map(int, (folder / "start").read_text().split())
+        for _ in range(more):
+            dist.new_group([0])
+        both = dist.new_group([0, 1])
         def program(x):
-            return fc.all_reduce(x + 1, "sum", world) * 2
-        call = airgraph.inference.cache_compile(program, cache_dir={str(tmp_path / "cache")!r})
+            return fc.all_reduce(x + 1, "sum", both) * 2, fc.all_reduce(x, "sum", [0, 1]) + 1
+        call = airgraph.inference.cache_compile(program, cache_dir=folder / "cache", strict=True)
         for _ in range(2):
-            assert torch.equal(call(torch.ones(3)), torch.full((3,), 8.))
-        (row,) = airgraph.explain().to_dict()["cached"]
-        assert row["refusals"], row
-        """,
-    )
+            first, second = call(torch.ones(3))
+            assert torch.equal(first, torch.full((3,), 8.)) and torch.equal(second, torch.full((3,), 3.))
+        assert call.counts().traces == traces, call.counts()
+        """
+    # At the third start a group of this name has other ranks.
+    for start in ("0 1", "0 0", "1 1"):
+        (tmp_path / "start").write_text(start)
+        _run(tmp_path, program)

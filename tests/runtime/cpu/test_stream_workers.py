@@ -113,6 +113,34 @@ def test_a_child_of_a_fork_replays_with_workers_of_its_own() -> None:
 
 
 @native
+def test_many_workers_start_in_a_child_of_a_fork() -> None:
+    output = _run("""
+        beside._cores = lambda: 6
+        # After a fork, torch makes its pool anew for the first thread that asks for it.
+        torch.set_num_threads(1)
+        x, graph = torch.randn(64, 64), airgraph.cpu.CPUGraph()
+        with airgraph.cpu.graph(graph):
+            side = []
+            for number in range(5):
+                with airgraph.scope.stream(str(number)):
+                    side.append((x @ x) @ x)
+                    airgraph.Event(str(number)).record()
+            for number in range(5):
+                airgraph.Event(str(number)).wait()
+            result = sum(side)
+        graph.replay()
+        for _ in range(60):
+            child = os.fork()
+            if child == 0:
+                for _ in range(20):
+                    graph.replay()
+                os._exit(0)
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """)
+    assert output.split() == ["0"] * 60
+
+
+@native
 def test_a_process_ends_beside_its_workers() -> None:
     assert _run("""
         torch.set_grad_enabled(False)

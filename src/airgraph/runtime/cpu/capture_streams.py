@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from airgraph.errors import CaptureError
-from airgraph.program.stream_marks import DEFAULT, current_scope
+from airgraph.errors import CaptureError, StreamError
+from airgraph.program.stream_marks import DEFAULT
 from airgraph.runtime.cpu.call_order import CallOrder
 
 __all__ = ["CaptureStreams"]
@@ -53,9 +53,14 @@ class CaptureStreams:
     def record_tag(self, tag: str, current: Any) -> None:
         self._order.record(("tag", tag), self._key_or_tag(current))
 
-    def wait_tag(self, tag: str, current: Any) -> None:
-        if self._order.is_recorded(("tag", tag)):
-            self._order.wait(("tag", tag), self._joining(None, current))
+    def wait_tag(self, tag: str, current: Any, where: Callable[[], str]) -> None:
+        """where: gives the source line of the wait. Raises StreamError for an event that is not recorded before it."""
+        if not self._order.is_recorded(("tag", tag)):
+            raise StreamError(
+                f"event {tag!r} is waited for at {where()} and not recorded before it in this capture, so that the "
+                "wait would never order anything. Record it first, in the same capture."
+            )
+        self._order.wait(("tag", tag), self._joining(None, current))
 
     def token(self, current: Any) -> torch.Tensor:
         """A tensor that stands for what the current stream has been given so far."""
@@ -88,9 +93,10 @@ class CaptureStreams:
         return key
 
     def _key_or_tag(self, current: Any) -> Hashable:
-        """Of the innermost block: a tag, or the stream that is current."""
-        tag = current_scope()
-        return tag if tag is not None and tag != DEFAULT else self._key(current)
+        """current: what the innermost block names, a stream or the tag of one."""
+        if isinstance(current, str):
+            return None if current == DEFAULT else current
+        return self._key(current)
 
     def _key(self, stream: Any) -> int | None:
         """None, or the number of a stream of `airgraph.cpu`."""

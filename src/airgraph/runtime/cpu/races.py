@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
+
+import torch
 
 from airgraph.program.order import WorkOrder
 from airgraph.runtime.cpu.tape import Buffer, Call, Recording, TensorRef
@@ -11,9 +14,18 @@ from airgraph.user_warning import warn_user
 
 __all__ = ["without_races"]
 
-# A buffer, or all memory from outside, with the bytes from and up to.
-_Span = tuple[int, int, int]
 _OUTSIDE = -1
+# Of masks that show which bytes two tensors use; in more than that, those whose ranges meet are taken to share some.
+_LARGEST_MASK = 1 << 26
+
+
+class _Span(NamedTuple):
+    """The bytes from and up to which a tensor lies, in a buffer or in all memory from outside."""
+
+    place: int
+    start: int
+    end: int
+    ref: TensorRef
 
 
 def without_races(recording: Recording) -> Recording:
@@ -61,13 +73,32 @@ def _span(ref: TensorRef, buffers: Sequence[Buffer]) -> _Span:
     # Memory from outside is one, whichever storages lie in it.
     place, start = (ref.buffer, 0) if buffer.address is None else (_OUTSIDE, buffer.address)
     if 0 in ref.shape:
-        return place, start, start
+        return _Span(place, start, start, ref)
     reach = sum((size - 1) * stride for size, stride in zip(ref.shape, ref.stride, strict=True))
-    return place, start + ref.offset * ref.dtype.itemsize, start + (ref.offset + reach + 1) * ref.dtype.itemsize
+    begin = start + ref.offset * ref.dtype.itemsize
+    return _Span(place, begin, begin + (reach + 1) * ref.dtype.itemsize, ref)
 
 
 def _meet(spans: list[_Span], others: list[_Span]) -> bool:
-    return any(a[0] == b[0] and a[1] < b[2] and b[1] < a[2] for a in spans for b in others)
+    return any(_share_bytes(a, b) for a in spans for b in others)
+
+
+def _share_bytes(a: _Span, b: _Span) -> bool:
+    if a.place != b.place or a.end <= b.start or b.end <= a.start:
+        return False
+    start, end = min(a.start, b.start), max(a.end, b.end)
+    if end - start > _LARGEST_MASK:
+        return True
+    used = torch.zeros(end - start, dtype=torch.bool)
+    _bytes_in(used, a, start).fill_(True)
+    return bool(_bytes_in(used, b, start).any())
+
+
+def _bytes_in(mask: torch.Tensor, span: _Span, start: int) -> torch.Tensor:
+    """Of a mask that begins at a byte, the part that stands for a tensor's."""
+    size = span.ref.dtype.itemsize
+    strides = [stride * size for stride in span.ref.stride]
+    return mask.as_strided((*span.ref.shape, size), (*strides, 1), span.start - start)
 
 
 def _described(recording: Recording, step: int) -> str:

@@ -14,7 +14,7 @@ from airgraph.program.stream_marks import is_mark, is_record, is_token, is_wait,
 from airgraph.runtime.cpu import captures
 from airgraph.runtime.cpu.capture_streams import CaptureStreams
 from airgraph.runtime.cpu.recorder import Recorder
-from airgraph.runtime.cpu.streams import current_stream
+from airgraph.runtime.cpu.streams import current_place, current_stream
 from airgraph.runtime.engine.loading import engine
 from airgraph.torch_internals.dispatcher import has_kernel_for
 from airgraph.torch_internals.modes import TorchDispatchMode
@@ -46,14 +46,14 @@ class Session:
     def mark(self, func: Any, args: Any) -> torch.Tensor | None:
         """An event of a tag, a token, a wait for one of both or for tensors, or memory that a stream of a tag uses."""
         if is_record(func):
-            self.streams.record_tag(args[0], current_stream())
+            self.streams.record_tag(args[0], current_place())
         elif is_wait(func):
-            self.streams.wait_tag(args[0], current_stream())
+            self.streams.wait_tag(args[0], current_place(), source_lines.of_caller)
         elif is_token(func):
-            return self.streams.token(current_stream())
+            return self.streams.token(current_place())
         elif is_wait_for_tensors(func):
             for tensor in args[0]:
-                self.streams.wait_for(tensor, self.recorder.calls_writing(tensor), current_stream())
+                self.streams.wait_for(tensor, self.recorder.calls_writing(tensor), current_place())
         else:
             self.recorder.keep_to_the_end(args[0])
         return None
@@ -106,7 +106,7 @@ class _RecordCalls(TorchDispatchMode):
             if result is not NotImplemented:
                 return result
         try:
-            self._session.streams.enter_current(current_stream(), source_lines.of_caller)
+            self._session.streams.enter_current(current_place(), source_lines.of_caller)
             return self._session.recorder.record(func, args, kwargs, source_lines.of_caller)
         except CaptureError as error:
             self._session.invalidate(str(error))

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from airgraph.errors import StreamError
+from airgraph.program.stream_marks import current_scope, scope_depth
 from airgraph.runtime.cpu import captures
 from airgraph.runtime.engine.loading import engine
 
@@ -54,13 +55,13 @@ class Event:
         """Mark what `stream` (the current one) has been given so far."""
         capture = captures.current()
         if capture is not None:
-            capture.streams.record(self, stream, current_stream())
+            capture.streams.record(self, stream, current_place())
 
     def wait(self, stream: Stream | None = None) -> None:
         """Later work of `stream` (the current one) runs after this event; an event never recorded is no wait."""
         capture = captures.current()
         if capture is not None:
-            capture.streams.wait(self, stream, current_stream())
+            capture.streams.wait(self, stream, current_place())
 
     def query(self) -> bool:
         captures.check_unsafe_call("Event.query()")
@@ -72,7 +73,8 @@ class Event:
 
 class _Current(threading.local):
     def __init__(self) -> None:
-        self.stack: list[Stream] = []
+        # With how many scopes of tags are around each.
+        self.stack: list[tuple[Stream, int]] = []
 
 
 _DEFAULT = Stream()
@@ -81,7 +83,14 @@ _current = _Current()
 
 def current_stream() -> Stream:
     """The stream that work of this thread belongs to."""
-    return _current.stack[-1] if _current.stack else _DEFAULT
+    return _current.stack[-1][0] if _current.stack else _DEFAULT
+
+
+def current_place() -> Stream | str:
+    """What the innermost block of this thread names: a stream, or the tag of one."""
+    tag = current_scope()
+    is_innermost = not _current.stack or scope_depth() > _current.stack[-1][1]
+    return current_stream() if tag is None or not is_innermost else tag
 
 
 def stream(stream: Stream) -> AbstractContextManager[Stream]:
@@ -112,7 +121,7 @@ def _block_class() -> Any:
 
         def _enter(self) -> Stream:
             self._depth = stream_depth()
-            _current.stack.append(self._stream)
+            _current.stack.append((self._stream, scope_depth()))
             return self._stream
 
         def _leave(self, *raised: object) -> None:
