@@ -80,6 +80,7 @@ void bind_cache(py::module_& m) {
   py::class_<SetBack>(m, "SetBack")
       .def(py::init<>())
       .def("keep", &SetBack::keep)
+      .def("keep_items", &SetBack::keep_items)
       .def("__enter__", [](const py::object& self) { return self; })
       .def("__exit__", [](SetBack& self, const py::args&) { self.set_back(); });
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 from torch.fx import GraphModule
@@ -12,20 +13,26 @@ from airgraph.capture.callable import GraphedCallable
 from airgraph.capture.ledger import GraphRecord, ledger
 from airgraph.capture.preparation import prepare
 from airgraph.errors import AirgraphError, NotAdmitted, OptionError, PassError, StreamError, UnsupportedGraph
-from airgraph.options import Options
+from airgraph.options import Options, OptionsSource
 from airgraph.program import lowering
 from airgraph.runtime.registry import runtime_for
 from airgraph.torch_internals import aot, dynamo
 from airgraph.user_warning import warn_user
 
-__all__ = ["airgraph", "get_backend"]
+__all__ = ["airgraph", "get_backend", "get_compiler", "raising"]
 
 _training_warned = itertools.count()
+_TRAINING = "gradients are needed, and training graphs are not captured yet. Use torch.no_grad() for inference"
 
 
-def get_backend(options: Options | Mapping[str, Any] | None = None) -> Callable[..., Any]:
+def get_backend(
+    options: Options | OptionsSource | Mapping[str, Any] | None = None,
+    *,
+    custom_decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+) -> Callable[..., Any]:
     """A backend for `torch.compile(model, backend=...)` with these options.
 
+    custom_decompositions: operators to functions, applied when lowering to ATen.
     Raises OptionError for unknown names, with close matches, and for bad values.
     """
     parsed = Options.parse(options)
@@ -33,9 +40,37 @@ def get_backend(options: Options | Mapping[str, Any] | None = None) -> Callable[
     def backend(gm: GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
         if kwargs.get("options"):
             raise OptionError("options were given twice: to get_backend and to torch.compile. Give them once.")
-        return _compile(gm, example_inputs, parsed)
+        return _compile(gm, example_inputs, parsed, custom_decompositions)
 
     return backend
+
+
+def get_compiler(
+    options: Options | OptionsSource | Mapping[str, Any] | None = None,
+) -> Callable[[GraphModule, Sequence[Any]], Any]:
+    """What captures graphs that a backend of your own has lowered, by `aot_module_simplified(..., fw_compiler=...)`.
+
+    The graph may be changed. Graphs of training run uncaptured. Messages call arguments as the lowered graph does:
+    AOTAutograd does not hand on what the user calls them, nor which are parameters, so that the addresses of all are
+    checked. Raises OptionError for bad options, and at the call where no backend of torch.compile is at work.
+    """
+    parsed = Options.parse(options)
+
+    def compiler(gm: GraphModule, example_inputs: Sequence[Any]) -> Any:
+        kind = aot.graph_being_compiled()
+        if kind is None or (kind == "inference" and not aot.knows_lowered_graph()):
+            raise OptionError(
+                "get_compiler: expected to be called by AOTAutograd within a backend of torch.compile, and is not. "
+                "Give it to aot_module_simplified as fw_compiler, or use get_backend."
+            )
+        name = ledger.next_name(dynamo.traced_function())
+        if kind != "inference":
+            return _uncaptured(gm, name, _TRAINING, warn=next(_training_warned) == 0)
+        as_lowered = GraphModule(gm, deepcopy(gm.graph))
+        lowering.finish(gm)
+        return _graphed(gm, (), parsed, example_inputs, name, as_lowered.forward)
+
+    return compiler
 
 
 def airgraph(
@@ -51,40 +86,64 @@ def airgraph(
             raise OptionError(f"mode={mode!r}: airgraph has no modes. Use options={{...}}; see airgraph.Options.")
         parsed = Options.parse(options)
     except OptionError as error:
-        return _raising(error)
+        return raising(error)
     return _compile(gm, example_inputs, parsed)
 
 
-def _compile(gm: GraphModule, example_inputs: Sequence[Any], options: Options) -> Callable[..., Any]:
+def _compile(
+    gm: GraphModule,
+    example_inputs: Sequence[Any],
+    options: Options,
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+) -> Callable[..., Any]:
     sources = lowering.input_sources(gm)
     function = dynamo.traced_function()
     direct: list[GraphedCallable] = []
 
     def compile_inference(lowered: GraphModule, inputs: Sequence[Any]) -> Any:
         hands_through = lowering.hands_through(gm, lowered)
-        program = prepare(lowered, sources, options, inputs, name=ledger.next_name(function))
-        try:
-            runtime = runtime_for(program.device.type)
-        except UnsupportedGraph as error:
-            return _uncaptured(lowered, program.name, f"{error}. `airgraph doctor` says which devices can be used")
         # Arguments and results of the two are the same only where nothing is between them.
-        graphed = GraphedCallable(program, runtime, options, gm.forward if hands_through else None)
-        if hands_through:
+        uncaptured = gm.forward if hands_through else None
+        graphed = _graphed(lowered, sources, options, inputs, ledger.next_name(function), uncaptured)
+        if hands_through and isinstance(graphed, GraphedCallable):
             direct.append(graphed)
         return graphed
 
     def compile_training(lowered: GraphModule, inputs: Sequence[Any]) -> Any:
-        reason = "gradients are needed, and training graphs are not captured yet. Use torch.no_grad() for inference"
-        return _uncaptured(lowered, ledger.next_name(function), reason, warn=next(_training_warned) == 0)
+        return _uncaptured(lowered, ledger.next_name(function), _TRAINING, warn=next(_training_warned) == 0)
 
     try:
         lowered = lowering.lower(
-            gm, example_inputs, compile_inference=compile_inference, compile_training=compile_training
+            gm,
+            example_inputs,
+            compile_inference=compile_inference,
+            compile_training=compile_training,
+            decompositions=decompositions,
         )
     except (OptionError, PassError, StreamError) as error:
-        return _raising(error)
+        return raising(error)
     # AOTAutograd's wrappers cost some microseconds a call.
     return direct[0].call if direct else _or_as_traced(lowered, gm)
+
+
+def _graphed(
+    lowered: GraphModule,
+    sources: Sequence[lowering.InputSource],
+    options: Options,
+    inputs: Sequence[Any],
+    name: str,
+    uncaptured: Callable[..., Any] | None,
+) -> Any:
+    """A callable that replays a lowered graph, or runs it where its device has no runtime.
+
+    uncaptured: what to call with arguments that the graph is not right for.
+    """
+    program = prepare(lowered, sources, options, inputs, name=name)
+    try:
+        runtime = runtime_for(program.device.type)
+    except UnsupportedGraph as error:
+        return _uncaptured(lowered, program.name, f"{error}. `airgraph doctor` says which devices can be used")
+    return GraphedCallable(program, runtime, options, uncaptured)
 
 
 def _or_as_traced(lowered: Callable[..., Any], gm: GraphModule) -> Callable[..., Any]:
@@ -104,8 +163,11 @@ def _or_as_traced(lowered: Callable[..., Any], gm: GraphModule) -> Callable[...,
     return call
 
 
-def _raising(error: AirgraphError) -> Callable[..., Any]:
-    """Raises at the call, so that the user meets the error itself: Dynamo wraps what is raised while it compiles."""
+def raising(error: AirgraphError) -> Callable[..., Any]:
+    """In place of a compiled graph: raises at the call, so that the user meets the error itself.
+
+    Dynamo wraps what is raised while it compiles, or runs eagerly where it is told to suppress errors.
+    """
 
     def refuse(*args: Any) -> Any:
         raise error

@@ -18,6 +18,7 @@ __all__ = [
     "CXX",
     "ENGINE",
     "TORCH_COMPILE_DEBUG",
+    "TORCHAIR_CACHE_HOME",
     "TRACEBACK",
     "VARIABLES",
     "XDG_CACHE_HOME",
@@ -26,6 +27,7 @@ __all__ = [
     "compilers",
     "python_engine_wanted",
     "torch_dumps_wanted",
+    "torchair_cache_folder",
     "traceback_wanted",
 ]
 
@@ -81,6 +83,13 @@ TORCH_COMPILE_DEBUG = Variable(
     accepted="`1`; anything else is off",
     default="off",
 )
+TORCHAIR_CACHE_HOME = Variable(
+    name="TORCHAIR_CACHE_HOME",
+    meaning="TorchAir's own: the folder of the compile cache of `airgraph.torchair`; `cache_dir=` of its "
+    "`inference.cache_compile` goes before it",
+    accepted="a path; it is made when something is written",
+    default="`.torchair_cache` in the working directory",
+)
 TRACEBACK = Variable(
     name="AIRGRAPH_TRACEBACK",
     meaning="whether a command that fails prints the traceback before its line of error",
@@ -88,7 +97,7 @@ TRACEBACK = Variable(
     default="no",
 )
 
-VARIABLES = (ENGINE, CACHE_DIR, XDG_CACHE_HOME, CXX, TORCH_COMPILE_DEBUG, TRACEBACK)
+VARIABLES = (ENGINE, CACHE_DIR, XDG_CACHE_HOME, CXX, TORCH_COMPILE_DEBUG, TORCHAIR_CACHE_HOME, TRACEBACK)
 
 
 def python_engine_wanted() -> bool:
@@ -105,6 +114,11 @@ def cache_folder() -> Path:
     if given:
         return Path(given)
     return Path(XDG_CACHE_HOME.read() or Path.home() / ".cache") / "airgraph"
+
+
+def torchair_cache_folder() -> Path:
+    """Where graphs that are cached under TorchAir's names are kept; it may not exist yet."""
+    return Path(TORCHAIR_CACHE_HOME.read() or ".torchair_cache")
 
 
 def compilers(*defaults: str) -> tuple[str, ...]:

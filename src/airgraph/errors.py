@@ -18,7 +18,10 @@ AirgraphError
 │   └── NotAdmitted    a graph is not right for the arguments of a call
 │       └── Unsuited   nor is any other, only the function itself
 │           └── Overlapping  an argument that is written shares memory with another
+├── NotOffered         a name of TorchAir's that airgraph refuses    (also a NotImplementedError)
 ├── PlotsMissing       the plotting library is not installed   (also an ImportError)
+├── UnsupportedArgument  an operator of torch_npu's was given what it does not do here   (also a ValueError)
+├── OperatorsExist     torch_npu's operators are here already  (also a RuntimeError)
 └── InternalError      our fault: please report it
 """
 
@@ -33,6 +36,8 @@ __all__ = [
     "InputMoved",
     "InternalError",
     "NotAdmitted",
+    "NotOffered",
+    "OperatorsExist",
     "OptionError",
     "Overlapping",
     "PassError",
@@ -40,6 +45,7 @@ __all__ = [
     "ReplayError",
     "SpoiledCapture",
     "StreamError",
+    "UnsupportedArgument",
     "UnsupportedExpression",
     "UnsupportedGraph",
     "UnsupportedPath",
@@ -56,8 +62,31 @@ class OptionError(AirgraphError, ValueError):
     """An option's name or value is wrong; the message lists close matches or the values allowed."""
 
 
+class NotOffered(AirgraphError, NotImplementedError):
+    """A name of another package whose meaning airgraph does not offer; the message says why and what to use."""
+
+
 class PlotsMissing(AirgraphError, ImportError):
     """The plotting library is not installed."""
+
+
+class UnsupportedArgument(AirgraphError, ValueError):
+    """An operator of torch_npu's was given what it does not do here, or what it does nowhere.
+
+    operator, argument: their names in torch_npu. expected: in words. got: a value, or what of it counts.
+    """
+
+    def __init__(self, operator: str, argument: str, expected: str, got: object) -> None:
+        self.operator = operator
+        self.argument = argument
+        shown = f"a tensor of shape {tuple(got.shape)}" if hasattr(got, "shape") else repr(got)
+        super().__init__(
+            f"{operator}: {argument} must be {expected}, got {shown}. See docs/npu_operators.md for what it takes."
+        )
+
+
+class OperatorsExist(AirgraphError, RuntimeError):
+    """torch_npu's operators are registered in this process, so that airgraph's of the same names cannot be."""
 
 
 class PassError(AirgraphError):

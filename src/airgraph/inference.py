@@ -16,10 +16,11 @@ from airgraph.backend import get_backend
 from airgraph.cache.cached_function import CachedFunction
 from airgraph.cache.format.torch_settings import without_gradients
 from airgraph.cache.readable import readable
-from airgraph.cache.store.folder import SUFFIX, default_folder
-from airgraph.cache.store.ranks import on_this_rank
+from airgraph.cache.store.folder import default_folder
+from airgraph.cache.store.layout import AIRGRAPH, Layout, graph_files
+from airgraph.cache.store.ranks import Ranks
 from airgraph.errors import CacheError, OptionError
-from airgraph.options import Options
+from airgraph.options import Options, OptionsSource
 
 __all__ = ["cache_compile", "readable_cache"]
 
@@ -27,8 +28,8 @@ __all__ = ["cache_compile", "readable_cache"]
 def cache_compile(
     func: Callable[..., Any],
     *,
-    options: Options | Mapping[str, Any] | None = None,
-    config: Options | Mapping[str, Any] | None = None,
+    options: Options | OptionsSource | Mapping[str, Any] | None = None,
+    config: Options | OptionsSource | Mapping[str, Any] | None = None,
     dynamic: bool | None = True,
     cache_dir: str | os.PathLike[str] | None = None,
     global_rank: int | None = None,
@@ -47,40 +48,68 @@ def cache_compile(
 
     For inference: results have no gradients. Raises OptionError for bad options and for a func that is no function.
     """
-    if not inspect.ismethod(func) and not inspect.isfunction(func):
-        hint = "Pass its forward method." if isinstance(func, torch.nn.Module) else "Pass a function or a method."
-        raise OptionError(f"cache_compile: expected a function or method, got {type(func).__name__}. {hint}")
     if options is not None and config is not None:
         raise OptionError("cache_compile: options and config were both given. Give one of them.")
-    parsed = Options.parse(options if options is not None else config)
-
-    return CachedFunction(
+    return in_layout(
+        AIRGRAPH,
         func,
-        parsed,
-        functools.partial(_compile_uncached, parsed, dynamic),
+        Options.parse(options if options is not None else config),
         root=default_folder() if cache_dir is None else Path(cache_dir),
-        rank="" if global_rank is tp_rank is pp_rank is None else on_this_rank(global_rank, tp_rank, pp_rank),
+        ranks=Ranks(global_rank, tp_rank, pp_rank),
         dynamic=dynamic,
         decompositions=custom_decompositions,
         strict=strict,
     )
 
 
-def _compile_uncached(options: Options, dynamic: bool | None, function: Callable[..., Any]) -> Callable[..., Any]:
-    return without_gradients()(torch.compile(function, backend=get_backend(options), dynamic=dynamic))
+def in_layout(
+    layout: Layout,
+    func: Callable[..., Any],
+    options: Options,
+    *,
+    dynamic: bool | None,
+    decompositions: Mapping[Any, Callable[..., Any]] | None,
+    **given: Any,
+) -> CachedFunction:
+    """`cache_compile` with folders and files named by a layout. given: to CachedFunction, as it is."""
+    if not inspect.ismethod(func) and not inspect.isfunction(func):
+        hint = "Pass its forward method." if isinstance(func, torch.nn.Module) else "Pass a function or a method."
+        raise OptionError(f"cache_compile: expected a function or method, got {type(func).__name__}. {hint}")
+    compile_uncached = functools.partial(_compile_uncached, options, dynamic, decompositions)
+    return CachedFunction(
+        func, options, compile_uncached, layout=layout, dynamic=dynamic, decompositions=decompositions, **given
+    )
 
 
-def readable_cache(path: str | os.PathLike[str], print_output: bool = True, file: TextIO | None = None) -> str:
+def _compile_uncached(
+    options: Options,
+    dynamic: bool | None,
+    decompositions: Mapping[Any, Callable[..., Any]] | None,
+    function: Callable[..., Any],
+) -> Callable[..., Any]:
+    backend = get_backend(options, custom_decompositions=decompositions)
+    return without_gradients()(torch.compile(function, backend=backend, dynamic=dynamic))
+
+
+def readable_cache(
+    path: str | os.PathLike[str], print_output: bool = True, file: TextIO | str | os.PathLike[str] | None = None
+) -> str:
     """A cached graph as text: where it comes from, what it needs of a call, and its operators as Python.
 
-    path: a file, or a folder of them. print_output: print it too, to `file` or standard output.
-    Raises CacheError where there is no cached graph or it is damaged.
+    path: a file, or a folder of them. print_output: print it too, to standard output or to a stream given as `file`.
+    file: a path is written, whether the text is printed or not; its folder is made, and what it held is lost.
+    Raises CacheError where there is no cached graph or it is damaged, and OSError where the file cannot be written.
     """
     given = Path(path)
-    files = sorted(given.rglob(f"*{SUFFIX}")) if given.is_dir() else [given]
+    files = graph_files(given) if given.is_dir() else [given]
     if not files:
-        raise CacheError(f"{given} holds no cached graph (*{SUFFIX}). Give the file or folder of one.")
+        raise CacheError(f"{given} holds no cached graph. Give the file or folder of one.")
     text = "\n\n".join(readable(each) for each in files)
+    if isinstance(file, (str, os.PathLike)):
+        written = Path(file)
+        written.parent.mkdir(parents=True, exist_ok=True)
+        written.write_text(text + "\n")
+        file = None
     if print_output:
         print(text, file=file or sys.stdout)
     return text

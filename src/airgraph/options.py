@@ -7,11 +7,11 @@ import difflib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from airgraph.errors import OptionError
 
-__all__ = ["Group", "Options"]
+__all__ = ["Group", "Options", "OptionsSource"]
 
 _CHOICES = "choices"
 _DOC = "doc"
@@ -26,6 +26,14 @@ def _option(default: Any, group: Group, doc: str, *, choices: Sequence[Any] = ()
     """rewrites: whether the value decides what a graph is, and not only how it is captured and replayed."""
     metadata = {_GROUP: group, _DOC: doc, _CHOICES: tuple(choices), _REWRITES: rewrites}
     return field(default=default, metadata=metadata)
+
+
+@runtime_checkable
+class OptionsSource(Protocol):
+    """Settings under other names, such as `airgraph.torchair.CompilerConfig`, that say which options they come to."""
+
+    def as_options(self) -> Options:
+        """Raises OptionError for settings that do not go together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,8 +184,8 @@ class Options:
         }
 
     @classmethod
-    def parse(cls, given: Options | Mapping[str, Any] | None) -> Options:
-        """Options from None (the defaults), a mapping of names to values, or Options as they are.
+    def parse(cls, given: Options | OptionsSource | Mapping[str, Any] | None) -> Options:
+        """Options from None (the defaults), a mapping of names to values, Options as they are, or what comes to some.
 
         Raises OptionError for an unknown name, with close matches, and for a bad value.
         """
@@ -185,6 +193,8 @@ class Options:
             return cls()
         if isinstance(given, cls):
             return given
+        if isinstance(given, OptionsSource):
+            return given.as_options()
         if not isinstance(given, Mapping):
             raise OptionError(f"options: expected None, a dict or airgraph.Options, got {type(given).__name__}.")
         known = {option.name: option for option in dataclasses.fields(cls)}

@@ -86,10 +86,10 @@ def test_the_sources_of_the_passes_are_part_of_it(tmp_path: Path, monkeypatch: p
     with (tmp_path / "passes" / "noop.py").open("a") as file:
         file.write("\n# changed\n")
     monkeypatch.setattr(passes_module, "__file__", str(tmp_path / "passes" / "fingerprint.py"))
-    passes_module._own_sources.cache_clear()
+    passes_module.own_sources.cache_clear()
     assert of() != before
     monkeypatch.undo()
-    passes_module._own_sources.cache_clear()
+    passes_module.own_sources.cache_clear()
     assert of() == before
 
 

@@ -139,7 +139,7 @@ def _set(target: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (_set("target", "prim.Print.default"), "prim::Print is not allowed"),
         (_set("target", "inductor.resize_storage_bytes_.default"), "is not allowed"),
         (_set("target", "profiler._record_function_enter.default"), "is not allowed"),
-        (_set("target", "_c10d_functional.all_reduce.default"), "is not allowed"),
+        (_set("target", "_c10d_functional.isend.default"), "is not allowed"),
         (_set("target", ""), "is not registered"),
         (_set("op", "call_method"), "unknown kind 'call_method'"),
         (_set("op", "call_module"), "unknown kind 'call_module'"),

@@ -15,6 +15,7 @@ from airgraph.cache.format.guards import (
     Elements,
     Equals,
     Excludes,
+    Group,
     Has,
     Inherits,
     Keys,
@@ -29,6 +30,7 @@ from airgraph.cache.format.guards import (
 from airgraph.cache.format.source_path import SourcePath, parse
 from airgraph.errors import CacheError
 from airgraph.program.code_identity import identity_of
+from airgraph.program.collectives import name_and_ranks
 
 
 class Plain:
@@ -96,8 +98,21 @@ def test_it_is_written_and_read(case: tuple[Guard, list[Any], list[Any]]) -> Non
     assert type(again) is type(guard) and again == guard
 
 
+def test_a_group_is_its_name_and_ranks() -> None:
+    distributed = torch.distributed
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        world, other = distributed.group.WORLD, distributed.new_group([0])
+        guard = Group(X, name_and_ranks(world))
+        assert guard_from(guard.to_data()) == guard and guard.broken(_reads(world)) is None
+        for value in (other, None, "0"):
+            assert "L['x']" in str(guard.broken(_reads(value)))
+    finally:
+        distributed.destroy_process_group()
+
+
 def test_every_kind_is_tried() -> None:
-    tried = {type(guard) for guard, _, _ in CASES}
+    tried = {type(guard) for guard, _, _ in CASES} | {Group}
     assert tried == set(Guard.__subclasses__())
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 import airgraph
 from airgraph.cache.store.folder import default_folder
-from airgraph.cache.store.ranks import on_this_rank
+from airgraph.cache.store.ranks import Ranks
 
 PROGRAM = """
 import json, sys, time
@@ -130,8 +130,8 @@ def test_where_graphs_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_ranks_have_folders_of_their_own(tmp_path: Path) -> None:
-    assert on_this_rank(None, None, None) == ""
-    assert on_this_rank(3, 1, 0) == "rank3_tp1_pp0"
+    assert Ranks().as_folder() == ""
+    assert Ranks(3, 1, 0).as_folder() == "rank3_tp1_pp0"
     files = set()
     for rank in range(2):
         call = airgraph.inference.cache_compile(double, cache_dir=tmp_path, strict=True, global_rank=rank, tp_rank=rank)

@@ -19,6 +19,8 @@ from torch import Tensor
 from airgraph.cache.format.fingerprint import Fingerprint
 from airgraph.cache.store import folder
 from airgraph.cache.store.folder import Store
+from airgraph.cache.store.layout import AIRGRAPH, Function
+from airgraph.cache.store.ranks import ALONE
 from airgraph.errors import CacheError
 
 
@@ -227,9 +229,14 @@ def test_an_index_that_is_damaged_or_missing(tmp_path: Path) -> None:
         file.parent.joinpath("graph_1.airgraph").unlink(missing_ok=True)
 
 
+def _store(root: Path, name: str) -> Store:
+    function = Function(name, f"{name}()", name, name, True, Fingerprint({"torch": "2"}), "", ALONE)
+    return Store.of(root, AIRGRAPH, function)
+
+
 def test_a_lock_that_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder, "_MOST_WAIT_S", 2.0)
-    store = Store.of(tmp_path, "function", Fingerprint({"torch": "2"}))
+    store = _store(tmp_path, "function")
     with store.locked() as writes:
         assert writes
     waits = []
@@ -281,7 +288,7 @@ def test_models_of_other_sizes_have_folders_of_their_own(tmp_path: Path) -> None
 
 
 def test_a_function_with_a_long_name(tmp_path: Path) -> None:
-    stores = [Store.of(tmp_path, name, Fingerprint({})) for name in ("f" * 300, "f" * 299 + "g")]
+    stores = [_store(tmp_path, name) for name in ("f" * 300, "f" * 299 + "g")]
     assert stores[0].folder != stores[1].folder
     for store in stores:
         store.folder.mkdir(parents=True)

@@ -57,6 +57,13 @@ def _wait_for_nothing(data: dict[str, Any]) -> None:
     data["graph"]["nodes"].append(wait)
 
 
+def _communicates(data: dict[str, Any]) -> None:
+    of_input = {"node": data["graph"]["nodes"][0]["name"]}
+    args = [of_input, "sum", "7"]
+    reduce = {"name": "reduce", "op": "call_function", "target": "_c10d_functional.all_reduce.default", "args": args}
+    data["graph"]["nodes"].append(reduce)
+
+
 FILES: list[tuple[str, Callable[..., Any], str]] = [
     ("F1", _link, "cannot read"),
     ("F1", _pipe, "it is no ordinary file"),
@@ -154,6 +161,22 @@ def _of_tests(name: str) -> str:
 
 _MALFORMED = "a part is missing or malformed"
 _OTHER_KEYS = names("Manifest")
+_WRONG_VIEWS = ([], ["L['x']", [1], [1]], [0, [1], [1], 0], ["L['x']", [1.5], [1], 0], ["L['x']", [True], [1], 0])
+_VIEWS_BEYOND = (
+    ["L['x']", [1 << 20], [1], 0],
+    ["L['x']", [1], [1], -1],
+    ["L['x']", [1], [1, 1], 0],
+    ["L['factor']", [], [], 0],
+)
+_WRONG_KEYS = (
+    {"item": None},
+    {"item": 1.5},
+    {"item": True},
+    {"item": 0, "more": 0},
+    {"attribute": "a"},
+    ["item", 0],
+    0,
+)
 # Signed, and not what a writer writes.
 REFUSED: list[tuple[str, Callable[[dict[str, Any]], Any], str]] = [
     *(("M10", lambda data, key=key: data.pop(key), "a part is ") for key in _OTHER_KEYS),
@@ -166,6 +189,7 @@ REFUSED: list[tuple[str, Callable[[dict[str, Any]], Any], str]] = [
     ("M12", _within("process", environment={"A": 1}), "variables of the environment are texts"),
     ("M12", _within("process", environment={"\ud800": None}), "a part is missing or malformed"),
     ("M12", _within("process", hashes="1"), "a hash is a number"),
+    *(("M12", _within("process", groups={"0": ranks}), "has a list of ranks") for ranks in (0, [0.5], "01")),
     ("M13", _set(device="nowhere"), "no such device"),
     ("M14", _within("state", more=""), _MALFORMED),
     ("M14", lambda data: data["state"].pop("modes"), _MALFORMED),
@@ -220,8 +244,10 @@ REFUSED: list[tuple[str, Callable[[dict[str, Any]], Any], str]] = [
     *(("G14", _in_mul(priority=value), "is no small integer") for value in ("1", 1.5, True, 10**6)),
     ("G15", _read_on_another_stream, "and nothing orders the two"),
     ("G15", _wait_for_nothing, "is waited for at"),
+    ("G16", _communicates, "in a group '7' whose ranks are not in the file"),
     ("S1", _set(structure={"call": "os.system"}), "no such structure: call"),
     ("S1", _set(structure={"output": 0, "list": []}), "expected a structure"),
+    *(("S1", _set(structure={"view": view}), "no such structure: view") for view in _WRONG_VIEWS),
     ("S2", _set(structure={"output": 7}), "the graph has no output 7"),
     ("C3", more("guards", ["equals", "L['factor']", 2, 3]), "unexpected 2"),
     ("C3", more("guards", ["same", "L['x']", "nonsense"]), "nonsense"),
@@ -231,7 +257,9 @@ REFUSED: list[tuple[str, Callable[[dict[str, Any]], Any], str]] = [
     ("S2", _set(structure={"output": -1}), "the graph has no output -1"),
     ("S3", _set(structure={"argument": "G['torch']"}), "which is no argument"),
     ("S3", _set(structure={"argument": "L['other']"}), "which is no argument"),
+    ("S3", _set(structure={"view": ["G['torch']", [1], [1], 0]}), "which is no argument"),
     ("S4", _set(structure={"number": "s9999 + 1"}), "no argument has the size s9999"),
+    ("S4", _set(structure={"view": ["L['x']", ["s9999"], [1], 0]}), "no argument has the size s9999"),
     ("S5", _set(structure={"same": 5}), "no such structure: same"),
     ("S5", _set(structure={"tuple": [{"same": 0}]}), "a structure is within itself"),
     ("S6", _set(structure={"record": ["subprocess.Popen", []]}), "subprocess.Popen is not loaded, or"),
@@ -240,10 +268,13 @@ REFUSED: list[tuple[str, Callable[[dict[str, Any]], Any], str]] = [
     ("S7", _set(structure={"record": [_of_tests("Pair"), [["first", {"output": 0}]]]}), "Pair has other fields"),
     ("S8", _set(structure={"argument": "L['x'].missing"}), "the result cannot be put together"),
     ("S8", _set(structure={"number": "1 // 0"}), "the result cannot be put together"),
+    *(("S8", _set(structure={"view": view}), "the result cannot be put together") for view in _VIEWS_BEYOND),
     ("W1", more("writes", ["G['torch']", "a", {"output": 0}]), "no call writes"),
     ("W1", more("writes", ["L['counter']", "__class__", {"output": 0}]), "no call writes"),
     ("W1", more("writes", ["L['counter']", "a b", {"output": 0}]), "no call writes"),
+    *(("W1", more("writes", ["L['counter']", key, {"output": 0}]), "no call writes") for key in _WRONG_KEYS),
     ("W2", more("writes", ["L['x']", "data", {"output": 0}]), "which is a property"),
+    ("W2", more("writes", ["L['counter']", {"item": 0}, {"output": 0}]), "is to be written, of a"),
     ("W1", more("writes", ["type(L['counter'])", "count", {"output": 0}]), "its class is not guarded"),
 ]  # fmt: skip
 # Signed, and well formed, but not for this call in this process.
@@ -255,6 +286,7 @@ MISSES: list[tuple[str, Callable[[dict[str, Any]], Any]]] = [
     ("M3", more("sources", ["builtins", "=len", "", "0" * 64])),
     ("M3", more("sources", [step.__module__, "step", "", "0" * 64])),
     ("M4", _within("process", environment={"AIRGRAPH_IS_NOT_SET": "1"})),
+    ("M4", _within("process", groups={"7": [0, 1]})),
     ("M5", _within("process", hashes=hash("airgraph") + 1)),
     ("M6", _within("state", default_dtype="torch.float64")),
     ("M6", _within("state", modes=["app.Mode"])),

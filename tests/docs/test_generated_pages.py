@@ -28,6 +28,6 @@ def test_every_option_stands_in_the_options_page_once() -> None:
     )
 
 
-@pytest.mark.parametrize("page", ["options.md", "environment.md"])
+@pytest.mark.parametrize("page", ["options.md", "environment.md", "from_torchair.md"])
 def test_a_generated_page_is_current(page: str) -> None:
     assert (_DOCS / page).read_text() == _pages()[_DOCS / page](), "run: python docs/generate_pages.py"

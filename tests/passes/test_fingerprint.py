@@ -66,8 +66,8 @@ def test_the_sources_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     for content in ("x = 1\n", "x = 2\n"):
         (tmp_path / "a_pass.py").write_text(content)
         monkeypatch.setattr(module, "__file__", str(tmp_path / "fingerprint.py"))
-        module._own_sources.cache_clear()
+        module.own_sources.cache_clear()
         found.add(fingerprint(Options()))
     monkeypatch.undo()
-    module._own_sources.cache_clear()
+    module.own_sources.cache_clear()
     assert len({*found, fingerprint(Options())}) == 3

@@ -13,6 +13,7 @@ import airgraph
 from airgraph import scope
 from airgraph.errors import OptionError
 from airgraph.passes import pattern_fusion
+from airgraph.passes.fingerprint import fingerprint
 from airgraph.program.streams import stream_of
 
 
@@ -122,3 +123,25 @@ def test_a_match_lies_on_one_stream_and_stays_there(across: bool, recwarn: pytes
     arithmetic = {"add": None, "mul": "side"} if across else {"sub": "side", "neg": "side"}
     assert {name: stream for name, stream in found.items() if name in ("add", "mul", "sub", "neg")} == arithmetic
     assert not [each for each in recwarn if "orders the two" in str(each.message)]
+
+
+def _thrice(a: Tensor, factor: float) -> Tensor:
+    return a * factor
+
+
+def test_numbers_count_in_the_fingerprint() -> None:
+    digests = set()
+    for value in (0.125, 0.25):
+        undo = airgraph.register_replacement(_thrice, _thrice, (torch.ones(2),), numbers={"factor": value})
+        digests.add(fingerprint(airgraph.Options()))
+        undo()
+    assert len(digests) == 2
+
+
+def test_a_rule_of_the_same_functions_is_skipped_where_that_is_asked() -> None:
+    example = (torch.ones(2), torch.ones(2))
+    for _ in range(2):
+        undo = airgraph.register_replacement(_scaled_sum, _as_difference, example, skip_duplicates=True)
+    assert len(pattern_fusion._rules) == 1
+    undo()
+    assert not pattern_fusion._rules

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import logging
 import threading
 import time
@@ -23,13 +24,16 @@ from airgraph.cache.format.fingerprint import Fingerprint
 from airgraph.cache.format.manifest import Manifest
 from airgraph.cache.store.fingerprint import fingerprint, form_of_owner
 from airgraph.cache.store.folder import Store
-from airgraph.cache.store.ranks import on_this_rank
+from airgraph.cache.store.layout import AIRGRAPH, Function, Layout
+from airgraph.cache.store.outdated import remove_outdated
+from airgraph.cache.store.ranks import ALONE, Ranks
 from airgraph.cache.tracing.trace import Executed, TraceRequest, full_name, short_name, trace
 from airgraph.cache.uncached import Uncached
 from airgraph.capture.ledger import CachedRecord, ledger
 from airgraph.errors import CacheError, CannotCapture, Unsuited
 from airgraph.memory.locks import renew_after_fork
 from airgraph.options import Options
+from airgraph.runtime.recording.collection import uncollected
 from airgraph.user_warning import warn_user
 
 __all__ = ["CachedFunction"]
@@ -58,7 +62,8 @@ class CachedFunction:
         compile_uncached: Callable[[Callable[..., Any]], Callable[..., Any]],
         *,
         root: Path,
-        rank: str = "",
+        layout: Layout = AIRGRAPH,
+        ranks: Ranks = ALONE,
         dynamic: bool | None = True,
         decompositions: Mapping[Any, Callable[..., Any]] | None = None,
         strict: bool = False,
@@ -72,7 +77,8 @@ class CachedFunction:
         self._compile_uncached = compile_uncached
         # Where it was at this moment, wherever the process goes later.
         self._root = root.absolute()
-        self._rank = rank
+        self._layout = layout
+        self._ranks = ranks
         self._dynamic = dynamic
         self._decompositions = decompositions
         self._strict = strict
@@ -121,7 +127,8 @@ class CachedFunction:
         """Copied or pickled with its object, it is the copy's method; it shares the files, and reads them anew."""
         settings: dict[str, Any] = {
             "root": self._root,
-            "rank": self._rank,
+            "layout": self._layout,
+            "ranks": self._ranks,
             "dynamic": self._dynamic,
             "decompositions": self._decompositions,
             "strict": self._strict,
@@ -231,6 +238,11 @@ class CachedFunction:
 
     def _read_one(self, values: tuple[Any, ...]) -> Entry | None:
         """A graph that serves a call, from a file that was not read yet; those before it are kept as well."""
+        # What is read stays. To look through all of a model's objects again and again would take as long as reading.
+        with uncollected():
+            return self._read_next(values)
+
+    def _read_next(self, values: tuple[Any, ...]) -> Entry | None:
         store = self._opened()
         unread = [path for path in store.files() if self._read.get(path) != store.version(path)]
         others = store.why_not(self._roots.at(values)) if len(unread) > 1 else {}
@@ -256,6 +268,7 @@ class CachedFunction:
                 continue
             self._counts.files_read += 1
             log.info("read %s in %.1f ms", path, (time.perf_counter() - start) * 1e3)
+            store.layout.loaded(store.function, path)
             if self._serves(entry, values):
                 return entry
         return None
@@ -296,6 +309,7 @@ class CachedFunction:
             path = store.write(manifest, over=over)
             self._replaceable = [each for each in self._replaceable if each != over]
             manifest, self._read[path] = store.read(path), store.version(path)
+            remove_outdated(store)
         except CacheError as error:
             if self._strict:
                 raise
@@ -324,5 +338,15 @@ class CachedFunction:
             self._fingerprint = fingerprint(
                 self.__wrapped__, self._options, dynamic=self._dynamic, decompositions=self._decompositions
             )
-        rank = self._rank or on_this_rank(None, None, None)
-        return Store.of(self._root, self._name, self._fingerprint, rank, form_of_owner(self.__wrapped__))
+        owner = getattr(self.__wrapped__, "__self__", None)
+        function = Function(
+            self._name,
+            signature=f"{self.__wrapped__.__qualname__}{inspect.signature(self.__wrapped__)}",
+            of=self.__wrapped__.__name__ if owner is None else type(owner).__name__,
+            method=self.__wrapped__.__name__,
+            dynamic=self._dynamic,
+            fingerprint=self._fingerprint,
+            form=form_of_owner(self.__wrapped__),
+            ranks=self._ranks,
+        )
+        return Store.of(self._root, self._layout, function)

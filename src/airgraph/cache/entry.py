@@ -23,15 +23,17 @@ from airgraph.cache.format.graph import graph_from
 from airgraph.cache.format.guard import Guard
 from airgraph.cache.format.guards import Equals, OfClass, Same
 from airgraph.cache.format.manifest import CachedInput, Manifest
-from airgraph.cache.format.source_path import Size, parse
+from airgraph.cache.format.source_path import Attribute, parse
 from airgraph.cache.format.torch_settings import State, settled
-from airgraph.cache.tracing.side_effects import why_not_written
+from airgraph.cache.tracing.side_effects import why_no_item, why_not_written
 from airgraph.capture.callable import GraphedCallable
 from airgraph.capture.ledger import ledger
 from airgraph.errors import CacheError, CannotCapture, InternalError, NotAdmitted, OptionError, StreamError, Unsuited
 from airgraph.options import Options
 from airgraph.passes.races import races_in
+from airgraph.passes.stream_check import check_streams
 from airgraph.program.code_identity import at_once
+from airgraph.program.collectives import groups_of
 from airgraph.program.dump import dump_for
 from airgraph.program.inputs import InputRole
 from airgraph.program.nodes import is_view, written_nodes
@@ -100,7 +102,7 @@ class Entry:
         engine()
         try:
             # So that a structure that cannot be built is known before a call.
-            build_result(manifest, roots.parameters, roots.fixed())
+            build_result(manifest, roots.parameters, roots.fixed(), roots.function_globals)
             program = _program_of(manifest, options, ledger.next_name(function))
             self._graphed = GraphedCallable(program, runtime_for(self._device_type), options, distrusted=distrusted)
         except CacheError as error:
@@ -164,11 +166,16 @@ class Entry:
         """Raises CannotCapture where the result could not be put together after the graph has run."""
         try:
             for each in self.manifest.writes:
-                reason = why_not_written(each.owner, read(each.owner), each.attribute, is_tensor=False)
+                step, owner = each.step, read(each.owner)
+                if isinstance(step, Attribute):
+                    reason = why_not_written(each.owner, owner, step.name, is_tensor=False)
+                else:
+                    reason = why_no_item(each.owner, owner, step.key)
                 if reason is not None:
-                    raise CacheError(f"{each.owner.text}.{each.attribute} is to be written, {reason}")
+                    raise CacheError(f"{each} is to be written, {reason}")
             outputs = [None] * len(self.manifest.graph["outputs"]["tuple"])
-            build_result(self.manifest, self._roots.parameters, fixed, writes=False)(outputs, *values)
+            names, namespace = self._roots.parameters, self._roots.function_globals
+            build_result(self.manifest, names, fixed, namespace, writes=False)(outputs, *values)
         except Exception as error:
             raise CannotCapture(f"{self.path}: the result cannot be put together: {error}") from error
         self._is_sound = True
@@ -249,7 +256,7 @@ class Entry:
             gate = engine().Gate(watch.compile(), settled(), reader)
             binding = _Binding(
                 _unless_broken(gate.read, anew, fixed, self._roots.function_globals),
-                build_result(self.manifest, self._roots.parameters, fixed),
+                build_result(self.manifest, self._roots.parameters, fixed, self._roots.function_globals),
             )
         except CannotCapture:
             raise
@@ -265,11 +272,14 @@ def _taken(watch: Watch, each: CachedInput, fixed: Mapping[str, Any], cells: Map
 
     Raises TypeError.
     """
-    if each.path.root not in fixed:
+    if each.path.is_global:
+        if each.plan.role is InputRole.MUTATED or not (each.path.is_size or (each.is_tensor and not each.is_float)):
+            raise TypeError(f"{each.path.text} is no argument, and no tensor that is only read")
+    elif each.path.root not in fixed:
         return None
     if each.is_float and not each.path.steps:
         return cells[each.path.root]
-    is_size = each.is_float or (bool(each.path.steps) and isinstance(each.path.steps[-1], Size))
+    is_size = each.is_float or each.path.is_size
     value = watch.add(replace(each.path, steps=each.path.steps[:-1]) if is_size else each.path, fixed)
     if watch.is_blind:
         raise TypeError(f"{each.path.text} is another object at each look")
@@ -296,7 +306,8 @@ def _program_of(manifest: Manifest, options: Options, name: str) -> CaptureProgr
     if len(placeholders) != len(manifest.inputs):
         raise CacheError(f"{len(manifest.inputs)} inputs for a graph of {len(placeholders)}")
     _check_roles(gm, manifest)
-    _check_streams(gm, options)
+    _check_streams(gm, options, name)
+    _check_groups(gm, manifest)
 
     # Those on tensors that are no inputs are checked before, for the same sizes.
     shape_guards = () if manifest.looked_at else manifest.shape_guards
@@ -317,15 +328,24 @@ def _program_of(manifest: Manifest, options: Options, name: str) -> CaptureProgr
     )
 
 
-def _check_streams(gm: GraphModule, options: Options) -> None:
+def _check_streams(gm: GraphModule, options: Options, name: str) -> None:
     """Its events must order what the streams of the graph share, as they did when it was written."""
     try:
         check_events(gm.graph)
     except StreamError as error:
         raise CacheError(str(error)) from error
+    if options.stream_check == "warn":
+        check_streams(gm, options.stream_check, name)
     races = races_in(gm.graph) if options.stream_check in ("fix", "error") else []
     if races:
         raise CacheError(f"{races[0]}, and nothing orders the two")
+
+
+def _check_groups(gm: GraphModule, manifest: Manifest) -> None:
+    """The groups that it communicates in are compared by their ranks, so each must be known."""
+    for group in map(str, groups_of(gm.graph)):
+        if group not in manifest.process.groups:
+            raise CacheError(f"it communicates in a group {group!r} whose ranks are not in the file")
 
 
 def _check_roles(gm: GraphModule, manifest: Manifest) -> None:

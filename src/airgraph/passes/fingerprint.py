@@ -5,17 +5,17 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from airgraph.options import Options
-from airgraph.passes.pattern_fusion import registered_functions
+from airgraph.passes.pattern_fusion import registered_forms, registered_functions
 from airgraph.program import nodes, operators, trees
 from airgraph.program.code_identity import held_text, identity_of, is_code
 from airgraph.program.held_values import digest_of_value
 
-__all__ = ["deep_identity", "fingerprint", "identity"]
+__all__ = ["deep_identity", "fingerprint", "identity", "own_sources", "sources_of_the_program_s"]
 
 # What passes know from elsewhere.
 _KNOWLEDGE = (nodes, operators, trees)
@@ -27,21 +27,32 @@ def fingerprint(options: Options) -> str:
     A pass of the user's counts by its source and all that it holds, or by what its method `uuid` returns if it has one,
     as for Inductor. Raises Unwritable for one that holds what cannot be compared.
     """
-    digest = hashlib.sha256(_own_sources())
-    for function in (options.post_grad_custom_pre_pass, options.post_grad_custom_post_pass, *registered_functions()):
+    digest = hashlib.sha256(own_sources().encode())
+    for function in _of_the_program(options):
         digest.update(deep_identity(function).encode())
         digest.update(b"\0")
+    digest.update("\0".join(registered_forms()).encode())
     return digest.hexdigest()[:32]
 
 
+def sources_of_the_program_s(options: Options) -> Mapping[str, str]:
+    """The passes and replacements of the user's by name, each with its source, whatever it holds."""
+    named = [_target(function) for function in _of_the_program(options) if function is not None]
+    return {_name(target): _source(target) for target in named}
+
+
+def _of_the_program(options: Options) -> list[Callable[..., Any] | None]:
+    return [options.post_grad_custom_pre_pass, options.post_grad_custom_post_pass, *registered_functions()]
+
+
 @functools.cache
-def _own_sources() -> bytes:
-    """A digest of this package's files, and of what they know about operators."""
+def own_sources() -> str:
+    """A digest of this package's files, and of what they know about operators; 32 hexadecimal digits."""
     digest = hashlib.sha256()
     for path in [*sorted(Path(__file__).parent.rglob("*.py")), *(Path(str(each.__file__)) for each in _KNOWLEDGE)]:
         digest.update(path.name.encode())
         digest.update(path.read_bytes())
-    return digest.digest()
+    return digest.hexdigest()[:32]
 
 
 def identity(function: Callable[..., Any] | None) -> str:
@@ -55,14 +66,28 @@ def identity(function: Callable[..., Any] | None) -> str:
         return f"partial {identity(function.func)} {held_text((function.args, function.keywords))}"
     if _has_uuid(function):
         return repr(function.uuid())  # type: ignore[attr-defined]
-    target: Any = function if inspect.isroutine(function) or inspect.isclass(function) else type(function)
-    name = f"{getattr(target, '__module__', '')}.{getattr(target, '__qualname__', repr(target))}"
+    target = _target(function)
+    return f"{_name(target)}\n{_source(target)}\n{_held(function)}"
+
+
+def _target(function: Any) -> Any:
+    """What a function or an object that is called is written as: a function or class."""
+    if isinstance(function, functools.partial):
+        return _target(function.func)
+    return function if inspect.isroutine(function) or inspect.isclass(function) else type(function)
+
+
+def _name(target: Any) -> str:
+    return f"{getattr(target, '__module__', '')}.{getattr(target, '__qualname__', repr(target))}"
+
+
+def _source(target: Any) -> str:
     try:
-        return f"{name}\n{inspect.getsource(target)}\n{_held(function)}"
+        return inspect.getsource(target)
     except (OSError, TypeError):
         # Typed into an interpreter, or not written in Python.
         code = getattr(target, "__code__", None)
-        return f"{name}\n{code.co_code.hex()}\n{code.co_consts!r}" if code is not None else name
+        return f"{code.co_code.hex()}\n{code.co_consts!r}" if code is not None else ""
 
 
 def deep_identity(function: Callable[..., Any] | None) -> str:

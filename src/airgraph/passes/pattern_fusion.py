@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,15 +14,16 @@ from airgraph.program.streams import put_on, stream_of
 from airgraph.torch_internals import inductor
 from airgraph.torch_internals.fake_tensors import FakeTensor
 
-__all__ = ["apply_replacements", "register_replacement", "registered_functions"]
+__all__ = ["apply_replacements", "register_replacement", "registered_forms", "registered_functions"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """matcher: of torch._inductor.pattern_matcher. functions: what it was made of."""
+    """matcher: of torch._inductor.pattern_matcher. functions: what it was made of. form: what else, in words."""
 
     matcher: Any
     functions: tuple[Callable[..., Any] | None, ...]
+    form: str
 
 
 # In the order of their registration.
@@ -34,17 +35,27 @@ def register_replacement(
     replacement: Callable[..., Any],
     example_inputs: Sequence[Any],
     extra_check: Callable[[Any], bool] | None = None,
+    *,
+    expression: Any = None,
+    numbers: Mapping[str, int | float] | None = None,
+    skip_duplicates: bool = False,
 ) -> Callable[[], None]:
     """Replace in every graph compiled from now on what looks like `pattern` by `replacement`.
 
     pattern, replacement: functions of the same tensors, traced to ATen on `example_inputs`, whose values do not matter.
     extra_check: is given each match (a torch._inductor.pattern_matcher.Match) and says whether to replace it. A match
-    lies on one stream, and what replaces it on the same.
+    lies on one stream, and what replaces it on the same. expression: what to look for as one of
+    torch._inductor.pattern_matcher's PatternExpr, in place of what tracing `pattern` gives. numbers: parameters of the
+    functions that are numbers, with a value for tracing that stands nowhere else in the pattern; any number matches.
+    skip_duplicates: register nothing where a rule of the same functions is there.
     Returns a function that takes the rule back. Raises OptionError for what cannot be called or traced.
     """
     for name, function in (("pattern", pattern), ("replacement", replacement), ("extra_check", extra_check)):
         if not callable(function) and not (name == "extra_check" and function is None):
             raise OptionError(f"register_replacement: {name}: expected a function, got {function!r}.")
+    functions = (pattern, replacement, extra_check)
+    if skip_duplicates and (known := next((rule for rule in _rules if rule.functions == functions), None)):
+        return lambda: _take_back(known)
     patterns = inductor.pattern_matcher()
     matcher = patterns.PatternMatcherPass(pass_name="airgraph")
     # Without decompositions, as graphs reach the passes.
@@ -55,18 +66,37 @@ def register_replacement(
 
     try:
         patterns.register_replacement(
-            pattern, replacement, list(example_inputs), trace, matcher, extra_check=check, get_decomp_fn=dict
+            pattern,
+            replacement,
+            list(example_inputs),
+            trace,
+            matcher,
+            extra_check=check,
+            scalar_workaround=dict(numbers or {}),
+            search_fn_pattern=expression,
+            get_decomp_fn=dict,
         )
     except (RuntimeError, TypeError, ValueError, AssertionError) as error:
         raise OptionError(f"register_replacement: the functions cannot be traced on example_inputs: {error}") from error
-    rule = _Rule(matcher, (pattern, replacement, extra_check))
+    rule = _Rule(matcher, functions, f"{expression!r} {sorted((numbers or {}).items())}")
     _rules.append(rule)
-    return lambda: _rules.remove(rule) if rule in _rules else None
+    return lambda: _take_back(rule)
+
+
+def _take_back(rule: _Rule) -> None:
+    if rule in _rules:
+        _rules.remove(rule)
 
 
 def registered_functions() -> list[Callable[..., Any] | None]:
     """Pattern, replacement and check of every rule, in their order."""
     return [function for rule in _rules for function in rule.functions]
+
+
+def registered_forms() -> list[str]:
+    """What rules are made of beside functions, in their order; not the same in two processes where it holds an object
+    that has no text of its own."""
+    return [rule.form for rule in _rules]
 
 
 def apply_replacements(gm: GraphModule) -> int:

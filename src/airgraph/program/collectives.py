@@ -7,10 +7,27 @@ from typing import Any
 import torch
 from torch.fx import Graph
 
-__all__ = ["NAMESPACE", "groups_of", "is_wait_for_collective"]
+from airgraph.torch_internals.groups import group_named
+
+__all__ = ["NAMESPACE", "groups_of", "is_wait_for_collective", "name_and_ranks", "ranks_of"]
 
 # What a call of it makes is there only after `wait_tensor`.
 NAMESPACE = "_c10d_functional"
+
+
+def name_and_ranks(value: object) -> list[Any] | None:
+    """What tells a group of processes from others; None for anything else."""
+    if not torch.distributed.is_available() or not isinstance(value, torch.distributed.ProcessGroup):
+        return None
+    return [str(value.group_name), torch.distributed.get_process_group_ranks(value)]
+
+
+def ranks_of(name: str) -> list[int] | None:
+    """The processes of the group of this name, None where there is none."""
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return None
+    group = group_named(name)
+    return None if group is None else list(torch.distributed.get_process_group_ranks(group))
 
 
 def is_wait_for_collective(target: object) -> bool:

@@ -7,7 +7,17 @@ from typing import Any
 
 import torch
 
-__all__ = ["aot_autograd", "boxed", "lowered_metadata", "mutation_types", "output_types", "shape_env_of_trace"]
+__all__ = [
+    "aot_autograd",
+    "boxed",
+    "forward_and_backward",
+    "graph_being_compiled",
+    "knows_lowered_graph",
+    "lowered_metadata",
+    "mutation_types",
+    "output_types",
+    "shape_env_of_trace",
+]
 
 
 def aot_autograd(**settings: Any) -> Callable[..., Any]:
@@ -15,6 +25,16 @@ def aot_autograd(**settings: Any) -> Callable[..., Any]:
     from torch._dynamo.backends.common import aot_autograd as made
 
     return made(**settings)
+
+
+def forward_and_backward(*args: Any, **kwargs: Any) -> Any:
+    """Split a graph of training in two, as torch's own backends do.
+
+    AOTAutograd's default refuses operators with side effects, such as events, beside a checkpoint.
+    """
+    from functorch.compile import min_cut_rematerialization_partition  # type: ignore[import-untyped]
+
+    return min_cut_rematerialization_partition(*args, **kwargs)
 
 
 def boxed(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -28,6 +48,21 @@ def lowered_metadata() -> Any:
     """What AOTAutograd has found out of the graph that it lowers. Call inside one of its compilers."""
     context: Any = torch._guards.TracingContext.get()
     return context.fw_metadata
+
+
+def graph_being_compiled() -> str | None:
+    """Which graph a compiler of AOTAutograd's is called for: "inference", "forward", "backward" or "joint"; None where
+    no compiler is called."""
+    from torch._functorch._aot_autograd import logging_utils
+
+    names = logging_utils.graph_being_compiled
+    return names[-1].rpartition("_")[2] if names else None
+
+
+def knows_lowered_graph() -> bool:
+    """Whether `lowered_metadata` is there: in a compiler of AOTAutograd's within a backend of torch.compile."""
+    context: Any = torch._guards.TracingContext.try_get()
+    return context is not None and context.fw_metadata is not None
 
 
 def shape_env_of_trace() -> Any:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from types import CodeType
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import CodeType, ModuleType
 from typing import Any
 
 import torch
@@ -24,14 +28,20 @@ __all__ = [
     "is_made_within",
     "is_switched_off",
     "modified_variables",
+    "path_of_what_is_written",
+    "register_backend",
     "replace_float_wrapping",
     "settings",
     "sets_attributes",
     "source_of",
     "traced_function",
     "visit_variables",
+    "when_imported",
+    "written_items",
 ]
 
+# `operator.iadd` and so on, which give what they are given.
+_IN_PLACE = {f"i{name}" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor")}
 _AFTER_A_BREAK = re.compile(r"torch_dynamo_resume_in_(\w+)_at_\d+")
 
 
@@ -50,6 +60,46 @@ def is_switched_off() -> bool:
 
 def backend_names() -> list[str]:
     return torch._dynamo.list_backends(exclude_tags=())
+
+
+def register_backend(backend: Callable[..., Any], name: str) -> None:
+    """Under a name, which another backend loses if it has it."""
+    from torch._dynamo.backends import registry
+
+    registry._COMPILER_FNS.pop(name, None)
+    registry.register_backend(backend, name)
+
+
+def when_imported(action: Callable[[], None]) -> None:
+    """Act now if Dynamo is imported, or else right after it is, and after what others do then."""
+    if "torch._dynamo" in sys.modules:
+        action()
+    else:
+        sys.meta_path.insert(0, _Once("torch._dynamo", action))
+
+
+class _Once(MetaPathFinder):
+    """Finds one module as the finders after it do, and acts when it is imported."""
+
+    def __init__(self, name: str, action: Callable[[], None]) -> None:
+        self._name, self._action = name, action
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is None or spec.loader is None:
+            return spec
+        loader = spec.loader
+        execute = loader.exec_module
+
+        def execute_and_act(module: ModuleType) -> None:
+            execute(module)
+            self._action()
+
+        loader.exec_module = execute_and_act  # type: ignore[method-assign]
+        return spec
 
 
 def debug_dir() -> str:
@@ -157,6 +207,39 @@ def sets_attributes(variable: Any) -> bool:
     from torch._dynamo.variables.base import AttributeMutationExisting
 
     return isinstance(getattr(variable, "mutation_type", None), AttributeMutationExisting)
+
+
+def written_items(variable: Any) -> Mapping[Any, Any] | None:
+    """Of a dict of before the items that are set in it, as variables; None where it is none, or more is changed."""
+    from torch._dynamo.variables import ConstDictVariable
+    from torch._dynamo.variables.base import ValueMutationExisting
+
+    if type(variable) is not ConstDictVariable or not isinstance(variable.mutation_type, ValueMutationExisting):
+        return None
+    if variable.should_reconstruct_all or not all(key.vt.is_python_constant() for key in variable.items):
+        return None
+    before = variable.original_items
+    return {
+        key.vt.as_python_constant(): value.realize()
+        for key, value in variable.items.items()
+        if variable.is_new_item(before.get(key.vt), value)
+    }
+
+
+def path_of_what_is_written(variable: Any) -> str | None:
+    """Where a tensor came from that has only been written in place since, as by `self.buffer += 1`; None for others."""
+    if not variable.is_tensor():
+        return None
+    node = variable.as_proxy().node
+    while node.op != "placeholder":
+        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+        by_method = node.op == "call_method" and name.endswith("_") and not name.endswith("__")
+        if not by_method and not (node.op == "call_function" and name in _IN_PLACE):
+            return None
+        node = node.args[0]
+        if not isinstance(node, Node):
+            return None
+    return source_of(node)
 
 
 def is_constant(variable: Any) -> bool:

@@ -108,6 +108,11 @@ INTERNALS = (
         until="TorchDispatchMode becomes public",
     ),
     _of("torch.overrides", "_get_current_function_mode_stack", used_for="modes around a call", until="as above"),
+    # devices
+    _of(
+        "torch.utils.backend_registration", "_setup_privateuseone_for_python_backend",
+        used_for="`airgraph run` without torch_npu", until="it is documented",
+    ),
     # settings
     _of(
         "torch.utils._device", "CURRENT_DEVICE", used_for="the default device, watched without a call",
@@ -137,6 +142,14 @@ INTERNALS = (
         "torch.fx.experimental.symbolic_shapes", "statically_known_true", "free_unbacked_symbols",
         used_for="passes on graphs of any size", until="the module leaves torch.fx.experimental",
     ),
+    _of(
+        "torch.utils._config_module", "ConfigModule", used_for="settings of PyTorch's that a trace has looked at",
+        until="a public type of its modules of settings",
+    ),
+    _of(
+        "torch.fx.experimental._config", "patch", "use_duck_shape", used_for="sizes that happen to be equal",
+        until="torch.compile has the setting",
+    ),
     _of("torch.utils._sympy.interp", "sympy_interp", used_for="sizes as nodes of a graph", until="as above"),
     _of("torch.utils._sympy.reference", "PythonReferenceAnalysis", used_for="sizes as nodes", until="as above"),
     _of("torch.utils._sympy.symbol", "SymT", "symbol_is_type", used_for="floats as inputs", until="as above"),
@@ -150,6 +163,11 @@ INTERNALS = (
     ),
     _of("torch._functorch._aot_autograd.utils", "make_boxed_func", used_for="lowering", until="as above"),
     _of(
+        "torch._functorch._aot_autograd.logging_utils", "graph_being_compiled",
+        used_for="graphs of training, in a backend of the user's own", until="as above",
+    ),
+    _of("torch._guards.TracingContext", "try_get", used_for="as above", until="as above"),
+    _of(
         "torch._functorch._aot_autograd.schemas", "OutputType", "MutationType",
         used_for="roles of inputs, and outputs that are views of them", until="lowering returns them",
     ),
@@ -161,6 +179,10 @@ INTERNALS = (
     ),
     # Dynamo
     _of(
+        "torch._dynamo.backends.registry", "_COMPILER_FNS", used_for="backends under names that others have",
+        until="register_backend replaces a backend when asked to",
+    ),
+    _of(
         "torch._dynamo.symbolic_convert", "InstructionTranslator", "InliningInstructionTranslator", "TensorifyState",
         used_for="the compile cache: results, code that was inlined, floats", until="Dynamo reports what it traced",
     ),
@@ -168,10 +190,14 @@ INTERNALS = (
         "torch._dynamo.external_utils", "wrap_inline",
         used_for="the names of graphs of modules and functions of torch's own", until="Dynamo names what it traces",
     ),
-    _of("torch._dynamo.variables", "ConstantVariable", "functions", used_for="the compile cache", until="as above"),
     _of(
-        "torch._dynamo.variables.base", "AttributeMutationExisting", "AttributeMutationNew", "ValueMutationNew",
-        "VariableTracker", used_for="the compile cache: what a function changes", until="as above",
+        "torch._dynamo.variables", "ConstDictVariable", "ConstantVariable", "functions", used_for="the compile cache",
+        until="as above",
+    ),
+    _of(
+        "torch._dynamo.variables.base", "AttributeMutationExisting", "AttributeMutationNew",
+        "ValueMutationExisting", "ValueMutationNew", "VariableTracker",
+        used_for="the compile cache: what a function changes", until="as above",
     ),
     _of(
         "torch._dynamo.variables.builtin.BuiltinVariable", "call_hash", "call_id", "call_repr", "call_str",
@@ -186,6 +212,10 @@ INTERNALS = (
     _of(
         "torch.fx.Node", "_dynamo_source", used_for="names of inputs in reports; the compile cache",
         until="Dynamo reports what it traced", example=_placeholder,
+    ),
+    _of(
+        "torch.distributed.distributed_c10d", "_resolve_process_group", used_for="cached graphs with collectives",
+        until="a public look-up of a group by its name", part_of="distributed",
     ),
     # FX, Inductor, pytrees
     _of(
@@ -212,10 +242,13 @@ INTERNALS = (
 
 def is_there(internal: Internal) -> bool | None:
     """Whether all its names are there; None where they are not asked for."""
-    if internal.part_of == "cuda":
-        import torch
+    import torch
 
+    if internal.part_of == "cuda":
         if torch.version.cuda is None:
+            return None
+    elif internal.part_of == "distributed":
+        if not torch.distributed.is_available():
             return None
     elif internal.part_of and importlib.util.find_spec(internal.part_of) is None:
         return None

@@ -7,9 +7,11 @@ from typing import Any
 import torch
 import torch.nn.modules.module
 import torch.utils._device
+from torch.utils._config_module import ConfigModule as SettingsModule
 
 __all__ = [
     "DEVICE_CONTEXT",
+    "SettingsModule",
     "cublas_reductions",
     "default_device",
     "device_settings",

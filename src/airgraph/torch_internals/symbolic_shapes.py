@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
+from torch.fx.experimental import _config
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 __all__ = [
+    "each_size_for_itself",
     "expression_of",
     "free_unbacked_symbols",
     "is_float_symbol",
@@ -17,6 +20,11 @@ __all__ = [
     "values_of_symbols",
     "worked_out",
 ]
+
+
+def each_size_for_itself() -> AbstractContextManager[Any]:
+    """Traces within take sizes that happen to be equal for one only where the program needs them to be."""
+    return _config.patch(use_duck_shape=False)  # type: ignore[attr-defined]
 
 
 def expression_of(size: Any) -> Any:

@@ -49,9 +49,9 @@ def build_reader(manifest: Manifest, parameters: Sequence[str], read: Reader, ta
             step = each.path.steps[-1] if each.path.steps else Attribute("cell_contents")
             made.add("float", made.keep_step(value, step), index)
             arguments[index] = None
-        elif each.path.steps and isinstance(each.path.steps[-1], Size):
+        elif each.path.steps and isinstance(size := each.path.steps[-1], Size):
             # Of a tensor that stays where it is, but may be resized.
-            made.add_size(made.keep(value), each.path.steps[-1], index)
+            made.add_size(made.keep(value), size, index)
             arguments[index] = None
         elif each.is_tensor:
             made.add("kept", index, *_traits(each))

@@ -13,10 +13,21 @@ from dataclasses import replace
 from types import CodeType, FunctionType
 from typing import Any
 
+import torch
+
 from airgraph.cache.format.manifest import Manifest
-from airgraph.cache.format.result_spec import Expressions
+from airgraph.cache.format.result_spec import Expressions, ViewLeaf
 from airgraph.cache.format.shape_guard import evaluate, symbols
-from airgraph.cache.format.source_path import Attribute, Item, Size, SourcePath, Step, TypeOf, parse
+from airgraph.cache.format.source_path import (
+    Attribute,
+    Item,
+    Size,
+    SourcePath,
+    Step,
+    TypeOf,
+    global_root,
+    parse,
+)
 from airgraph.errors import CacheError
 
 __all__ = ["build_result"]
@@ -25,7 +36,12 @@ _OUTPUTS = "outputs"
 
 
 def build_result(
-    manifest: Manifest, parameters: Sequence[str], fixed: Mapping[str, Any], *, writes: bool = True
+    manifest: Manifest,
+    parameters: Sequence[str],
+    fixed: Mapping[str, Any],
+    function_globals: Mapping[str, Any],
+    *,
+    writes: bool = True,
 ) -> Callable[..., Any]:
     """A function of the graph's outputs and the call's parameters that does and returns what the cached function does
     and returns.
@@ -49,20 +65,49 @@ def build_result(
         # Looked up at every call, so that it is what the object holds then.
         return tree.chain(tree.keep(fixed[path.root]), path)
 
+    def size_at(path: SourcePath) -> ast.expr:
+        if not path.is_global:
+            return at(path)
+        try:
+            namespace, owner = global_root(path.root, function_globals)
+        except KeyError as error:
+            raise CacheError(f"{path.text} is not there") from error
+        is_there = ast.Subscript(tree.keep(namespace), ast.Constant(path.root), ast.Load())
+        return tree.chain(is_there if namespace is not None else tree.keep(owner), path)
+
     def number(text: str) -> ast.expr:
         names = sorted(symbols(text))
-        sizes = ast.Dict([ast.Constant(name) for name in names], [at(_place_of(name, manifest)) for name in names])
+        sizes = ast.Dict([ast.Constant(name) for name in names], [size_at(_place_of(name, manifest)) for name in names])
         return sizes.values[0] if names == [text] else _call(tree.keep(evaluate), ast.Constant(text), sizes)
 
-    expressions = Expressions(output, number, lambda text: at(parse(text)), tree.keep, tree.variable)
+    def size(value: int | str) -> ast.expr:
+        return ast.Constant(value) if isinstance(value, int) else number(value)
+
+    def view(leaf: ViewLeaf) -> ast.expr:
+        forms = [ast.Tuple([size(each) for each in sizes], ast.Load()) for sizes in (leaf.shape, leaf.stride)]
+        return _call(tree.keep(_view), at(parse(leaf.path)), *forms, size(leaf.offset))
+
+    expressions = Expressions(output, number, lambda text: at(parse(text)), view, tree.keep, tree.variable)
     # All is read before anything is written.
     result = tree.variable(expressions.of(manifest.structure))
     assignments: list[ast.stmt] = []
     for each in manifest.writes:
         owner, written = tree.variable(at(each.owner)), tree.variable(expressions.of(each.structure))
-        assignments.append(ast.Assign([ast.Attribute(owner, each.attribute, ast.Store())], written))
+        step = each.step
+        place = (
+            ast.Attribute(owner, step.name, ast.Store())
+            if isinstance(step, Attribute)
+            else ast.Subscript(owner, ast.Constant(step.key), ast.Store())
+        )
+        assignments.append(ast.Assign([place], written))
     statements = [*tree.body, *(assignments if writes else ()), ast.Return(result)]
     return tree.compiled([_OUTPUTS, *parameters], statements)
+
+
+def _view(tensor: torch.Tensor, shape: Sequence[int], stride: Sequence[int], offset: int) -> torch.Tensor:
+    # As for the rest of the result: a view of a parameter must not be part of a graph of gradients.
+    with torch.no_grad():
+        return tensor.as_strided(shape, stride, tensor.storage_offset() + offset)
 
 
 def _place_of(symbol: str, manifest: Manifest) -> SourcePath:

@@ -18,6 +18,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from airgraph.errors import CacheError, Unwritable
 from airgraph.program import source_lines
+from airgraph.program.collectives import NAMESPACE
 from airgraph.program.dump import form_of
 from airgraph.program.nodes import notes
 from airgraph.program.streams import priority_of, stream_of
@@ -31,6 +32,15 @@ _TORCHS_OWN = {
     "c10d", "c10d_functional", "debug_mode_ops", "debugprims", "export", "fsdp", "higher_order", "image", "inductor",
     "inductor_prims", "mkl", "mkldnn_prepacked", "onnx", "prim", "profiler", "quantization", "rngprims", "sparse",
     "static_runtime", "streams", "symm_mem", "triton",
+}  # fmt: skip
+# They name a group, whose ranks are in the file.
+_COLLECTIVES = {
+    f"{NAMESPACE}::{name}"
+    for name in (
+        "all_gather_into_tensor", "all_gather_into_tensor_coalesced", "all_reduce", "all_reduce_",
+        "all_reduce_coalesced", "all_reduce_coalesced_", "all_to_all_single", "broadcast", "broadcast_",
+        "reduce_scatter_tensor", "reduce_scatter_tensor_coalesced", "wait_tensor",
+    )
 }  # fmt: skip
 _REFUSED = {"aten::from_file", "aten::save", "aten::warn", "aten::_print"}
 _SYMBOLIC: dict[str, Callable[..., Any]] = {
@@ -230,7 +240,7 @@ def _operator_from(name: str) -> Callable[..., Any]:
     operator_name, _, overload = rest.rpartition(".")
     qualified = f"{namespace}::{operator_name}"
     own = namespace in _TORCHS_OWN or namespace.startswith("_")
-    if (own and namespace not in _ALLOWED) or qualified in _REFUSED:
+    if (own and namespace not in _ALLOWED and qualified not in _COLLECTIVES) or qualified in _REFUSED:
         raise Unwritable(f"the operator {qualified} is not allowed in a cache")
     if overload not in dispatcher.overloads_of(qualified):
         raise CacheError(f"the operator {name} is not registered; import what registers it before the first call")

@@ -17,6 +17,7 @@ from airgraph.cache.format.guard import Guard, GuardCompiler, GuardWatch, Read
 from airgraph.cache.format.source_path import Attribute, SourcePath, parse
 from airgraph.errors import CacheError
 from airgraph.program.code_identity import behaviour_of, held_text, identity_of
+from airgraph.program.collectives import name_and_ranks
 
 __all__ = [
     "CONSTANTS",
@@ -25,6 +26,7 @@ __all__ = [
     "Elements",
     "Equals",
     "Excludes",
+    "Group",
     "Has",
     "Inherits",
     "Keys",
@@ -133,6 +135,20 @@ class Member(Guard):
 
     def compile(self, made: GuardCompiler, read: Read) -> None:
         made.add("is", made.at(self.path), read(self.path))
+
+
+class Group(Guard):
+    """A group of processes of torch.distributed: its name and ranks."""
+
+    __slots__ = ()
+    kind, holds, is_unique = "group", list, True
+
+    def found(self, value: Any, read: Read) -> Any:
+        return name_and_ranks(value)
+
+    def compile(self, made: GuardCompiler, read: Read) -> None:
+        known, expected = read(self.path), self.expected
+        made.add("holds", made.at(self.path), lambda value: value is known or name_and_ranks(value) == expected)
 
 
 class Length(Guard):
@@ -318,7 +334,7 @@ _KINDS: dict[str, type[Guard]] = {
     class_.kind: class_
     for class_ in (
         *(Equals, OfClass, Named, Member, Length, Keys, Elements, Contains, Excludes, Has, Lacks, Inherits),
-        *(Same, Distinct),
+        *(Same, Distinct, Group),
     )
 }
 # Of these, a path has one.

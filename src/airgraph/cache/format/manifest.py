@@ -15,7 +15,7 @@ from airgraph.cache.format.guards import guard_from
 from airgraph.cache.format.process import Process
 from airgraph.cache.format.signed import FORMAT, signed_data, signed_text
 from airgraph.cache.format.source import Source
-from airgraph.cache.format.source_path import SourcePath, parse
+from airgraph.cache.format.source_path import Attribute, Item, SourcePath, parse
 from airgraph.cache.format.torch_settings import State
 from airgraph.errors import CacheError
 from airgraph.program.inputs import InputPlan, InputRole
@@ -113,21 +113,33 @@ class CachedInput:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """`owner.attribute = value`, done after the graph. structure: of the value, see `result_spec`."""
+    """`owner.attribute = value` or `owner[key] = value`, done after the graph. structure: of the value, see
+    `result_spec`."""
 
     owner: SourcePath
-    attribute: str
+    step: Attribute | Item
     structure: Any
 
+    def __str__(self) -> str:
+        return (
+            f"{self.owner.text}.{self.step.name}"
+            if isinstance(self.step, Attribute)
+            else (f"{self.owner.text}[{self.step.key!r}]")
+        )
+
     def to_data(self) -> list[Any]:
-        return [self.owner.text, self.attribute, self.structure]
+        step = self.step.name if isinstance(self.step, Attribute) else {"item": self.step.key}
+        return [self.owner.text, step, self.structure]
 
     @classmethod
     def from_data(cls, data: Any) -> Write:
-        owner, attribute, structure = parse(data[0]), data[1], data[2]
-        if owner.is_global or not str.isidentifier(attribute) or attribute.startswith("__"):
-            raise CacheError(f"no call writes {owner.text}.{attribute}")
-        return cls(owner, attribute, structure)
+        owner, step, structure = parse(data[0]), data[1], data[2]
+        match step:
+            case {"item": int() | str() as key} if type(key) is not bool and len(step) == 1 and not owner.is_global:
+                return cls(owner, Item(key), structure)
+            case str() if not owner.is_global and step.isidentifier() and not step.startswith("__"):
+                return cls(owner, Attribute(step), structure)
+        raise CacheError(f"no call writes {step} of {owner.text}")
 
 
 def lazy_of(tensor: torch.Tensor) -> str:

@@ -1,13 +1,14 @@
-"""What may differ from process to process: variables of the environment, and the order of sets of texts."""
+"""What may differ from process to process: variables of the environment, groups of processes, the order of sets."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from airgraph.errors import CacheError
+from airgraph.errors import CacheError, Unwritable
+from airgraph.program.collectives import ranks_of
 
 __all__ = ["Process"]
 
@@ -17,14 +18,25 @@ _PROBE = "airgraph"
 @dataclass(frozen=True, slots=True)
 class Process:
     """environment: the variables that tracing looked up, None where there was none. hashes: the hash of a certain text,
-    if the order of a set may have decided something."""
+    if the order of a set may have decided something. groups: ranks of the groups, by name, that the graph communicates
+    in."""
 
     environment: Mapping[str, str | None]
     hashes: int | None = None
+    groups: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     @classmethod
-    def now(cls, environment: Mapping[str, str | None], *, depends_on_hashes: bool) -> Process:
-        return cls(dict(sorted(environment.items())), hash(_PROBE) if depends_on_hashes else None)
+    def now(
+        cls, environment: Mapping[str, str | None], *, depends_on_hashes: bool, groups: Iterable[str] = ()
+    ) -> Process:
+        """Raises Unwritable for a group that no process of this name is in."""
+        ranks = {}
+        for name in groups:
+            of_group = ranks_of(name)
+            if of_group is None:
+                raise Unwritable(f"it communicates in a group {name!r} that this process is not in")
+            ranks[name] = of_group
+        return cls(dict(sorted(environment.items())), hash(_PROBE) if depends_on_hashes else None, ranks)
 
     def why_other(self) -> str | None:
         """What is another value in this process, in words, or None."""
@@ -32,6 +44,10 @@ class Process:
             now = os.environ.get(name)
             if now != value:
                 return f"the environment variable {name}: expected {value!r}, got {now!r}"
+        for name, ranks in self.groups.items():
+            of_group = ranks_of(name)
+            if of_group != ranks:
+                return f"the ranks of group {name!r}: expected {ranks}, got {of_group}"
         return None
 
     def why_never(self) -> str | None:
@@ -41,15 +57,18 @@ class Process:
         return "it iterates over a set of texts, whose order differs by PYTHONHASHSEED"
 
     def to_data(self) -> dict[str, Any]:
-        return {"environment": dict(self.environment), "hashes": self.hashes}
+        return {"environment": dict(self.environment), "hashes": self.hashes, "groups": dict(self.groups)}
 
     @classmethod
     def from_data(cls, data: Any) -> Process:
-        environment, hashes = dict(data["environment"]), data["hashes"]
+        environment, hashes, groups = dict(data["environment"]), data["hashes"], dict(data["groups"])
         texts = all(type(name) is str and type(value) in (str, type(None)) for name, value in environment.items())
         if not texts or type(hashes) not in (int, type(None)):
             raise CacheError("variables of the environment are texts, and a hash is a number")
+        for ranks in groups.values():
+            if type(ranks) is not list or not all(type(rank) is int for rank in ranks):
+                raise CacheError("a group of processes has a list of ranks")
         for name in environment:
             # Raises for what no variable can be called.
             os.fsencode(name)
-        return cls(environment, hashes)
+        return cls(environment, hashes, groups)

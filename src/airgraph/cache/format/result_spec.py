@@ -1,7 +1,8 @@
 """What a function returns around its tensors: tuples, dicts, dataclasses, constants, arguments, as plain data.
 
-`{"output": 0}`, `{"number": "s0 + 1"}`, `{"argument": "L['cache']"}`, `{"constant": ...}`, `{"tuple": [...]}`,
-`{"list": [...]}`, `{"Size": [...]}`, `{"dict": [[key, value], ...]}`, `{"record": [class, [[field, value], ...]]}`.
+`{"output": 0}`, `{"number": "s0 + 1"}`, `{"argument": "L['cache']"}`, `{"constant": ...}`,
+`{"view": ["L['cache']", [2, "s0"], ["s0", 1], 0]}`, `{"tuple": [...]}`, `{"list": [...]}`,
+`{"Size": [...]}`, `{"dict": [[key, value], ...]}`, `{"record": [class, [[field, value], ...]]}`.
 `{"same": 2}` is the third container that began before, once more: of a result and of what is written, one after the
 other. A class is only ever looked up among the modules that are loaded, and must be a dataclass or a named tuple.
 """
@@ -23,7 +24,7 @@ from airgraph.cache.format.graph import value_from, value_to
 from airgraph.cache.format.guards import CONSTANTS, name_of_type
 from airgraph.errors import CacheError, Unwritable
 
-__all__ = ["Expressions", "Leaf", "NumberLeaf", "Structures"]
+__all__ = ["ArgumentLeaf", "Expressions", "Leaf", "NumberLeaf", "Structures", "ViewLeaf"]
 
 
 _SEQUENCES = (tuple, list, torch.Size)
@@ -50,6 +51,24 @@ class NumberLeaf(int):
         return made
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ArgumentLeaf:
+    """Stands for a tensor among the arguments, by its path."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ViewLeaf:
+    """Stands for a view of a tensor among the arguments. shape, stride: sizes or expressions. offset: from the
+    argument's own, in elements."""
+
+    path: str
+    shape: tuple[int | str, ...]
+    stride: tuple[int | str, ...]
+    offset: int | str
+
+
 class Structures:
     """Writes down values whose leaves are `Leaf`s, one after the other. paths: of arguments that may be returned, by
     `id`."""
@@ -67,6 +86,10 @@ class Structures:
             return {"output": value.index}
         if isinstance(value, NumberLeaf):
             return {"number": value.text}
+        if isinstance(value, ArgumentLeaf):
+            return {"argument": value.path}
+        if isinstance(value, ViewLeaf):
+            return {"view": [value.path, list(value.shape), list(value.stride), value.offset]}
         if id(value) in self._paths and type(value) not in CONSTANTS:
             return {"argument": self._paths[id(value)]}
         if isinstance(value, torch.Tensor):
@@ -113,12 +136,13 @@ class Structures:
 
 @dataclass(frozen=True, slots=True)
 class Expressions:
-    """Expressions that build structures, one after the other. output, number, argument: of a leaf. keep: refers to an
-    object at hand. variable: to a value that is worked out once, from then on."""
+    """Expressions that build structures, one after the other. output, number, argument, view: of a leaf. keep: refers
+    to an object at hand. variable: to a value that is worked out once, from then on."""
 
     output: Callable[[int], ast.expr]
     number: Callable[[str], ast.expr]
     argument: Callable[[str], ast.expr]
+    view: Callable[[ViewLeaf], ast.expr]
     keep: Callable[[Any], ast.expr]
     variable: Callable[[ast.expr], ast.expr]
     # None while one is being built.
@@ -136,6 +160,8 @@ class Expressions:
                 return self.number(content)
             case "argument", str():
                 return self.argument(content)
+            case "view", [str(path), list(shape), list(stride), offset] if _are_sizes(*shape, *stride, offset):
+                return self.view(ViewLeaf(path, tuple(shape), tuple(stride), offset))
             case "constant", _:
                 return self.keep(value_from(content, {}))
             case "same", int() if 0 <= content < len(self._containers):
@@ -170,6 +196,10 @@ class Expressions:
                 keywords = [ast.keyword(_field(key), self.of(item)) for key, item in fields]
                 return ast.Call(self.keep(class_), [], keywords)
         raise CacheError(f"no such structure: {kind}")
+
+
+def _are_sizes(*values: Any) -> bool:
+    return all(type(value) in (int, str) for value in values)
 
 
 def _field(name: Any) -> str:

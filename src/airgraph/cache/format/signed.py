@@ -10,9 +10,9 @@ from typing import Any
 
 from airgraph.errors import CacheError
 
-__all__ = ["FORMAT", "signed_data", "signed_text"]
+__all__ = ["FORMAT", "is_of_other_format", "signed_data", "signed_text"]
 
-FORMAT = 7
+FORMAT = 8
 _MAGIC = "airgraph cache"
 
 
@@ -39,6 +39,12 @@ def signed_data(text: str, key: bytes = b"") -> Mapping[str, Any]:
     if not isinstance(data, dict):
         raise CacheError(f"not a cache file: it holds a {type(data).__name__}")
     return data
+
+
+def is_of_other_format(text: str) -> bool:
+    """Whether a cache file is of another version of the format, whatever else it holds."""
+    words = text.partition("\n")[0].split(" ")
+    return words[:2] == _MAGIC.split() and len(words) == 5 and words[2] != str(FORMAT)
 
 
 def _refuse(name: str) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from airgraph.errors import UnsupportedPath
+from airgraph.torch_internals.settings import SettingsModule
 
 __all__ = [
     "Attribute",
@@ -35,8 +36,8 @@ _MADE_BY_DYNAMO = ("__builtins_dict__", "___unnamed_scope", "__compiled_fn", "__
 _HIDDEN = {f"__{name}__" for name in ("builtins", "globals", "import", "loader", "spec", "subclasses")}
 
 
-# `torch.ops` and its namespaces, which find operators when they are asked for them.
-_OPERATORS = (torch._ops._Ops, torch._ops._OpNamespace)
+# `torch.ops` and its namespaces, which find operators when they are asked for them, and modules of settings.
+_FINDS_WHAT_IS_ASKED = (torch._ops._Ops, torch._ops._OpNamespace, SettingsModule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Attribute:
     name: str
 
     def read(self, owner: Any) -> Any:
-        is_module = isinstance(owner, types.ModuleType) and not isinstance(owner, _OPERATORS)
+        is_module = isinstance(owner, types.ModuleType) and not isinstance(owner, _FINDS_WHAT_IS_ASKED)
         return vars(owner)[self.name] if is_module else getattr(owner, self.name)
 
 
@@ -100,6 +101,11 @@ class SourcePath:
         takes = (i for i, step in enumerate(self.steps) if step in (TypeOf(), Attribute("__class__")))
         return next(takes, None)
 
+    @property
+    def is_size(self) -> bool:
+        """Whether it is a size of the tensor that it leads to."""
+        return bool(self.steps) and isinstance(self.steps[-1], Size)
+
     def read(self, arguments: Mapping[str, Any], function_globals: Mapping[str, Any]) -> Any:
         """The value there. Raises LookupError, AttributeError or TypeError where nothing is."""
         value = global_root(self.root, function_globals)[1] if self.is_global else arguments[self.root]
@@ -108,6 +114,8 @@ class SourcePath:
         return value
 
 
+# Of a global that Dynamo keeps: `id(value)`, and the number of the trace.
+_BY_ADDRESS = re.compile(r"G\['\w*?_\d{6,}_c\d+(?:_\d+)*'\]")
 _ROOT = re.compile(r"""(?P<scope>[LG])\[(?:'(?P<single>[^'"\\]+)'|"(?P<double>[^"\\]+)")\]""")
 _STEP = re.compile(
     r"""\.(?P<sizes>size|stride)\(\)\[(?P<dim>\d+)\]
@@ -164,7 +172,9 @@ def _step(match: re.Match[str]) -> Step:
 
 
 def resolve(text: str, read: Callable[[SourcePath], Any]) -> SourcePath:
-    """The same of what Dynamo writes where a dict was iterated: by a key's position, which is looked up now."""
+    """The same of what Dynamo writes by a number of this process, which is looked up now: a key by its position where a
+    dict was iterated, a module by its address where it has no name in the program."""
+    text = _BY_ADDRESS.sub(lambda found: _module_by_name(found, read), text)
     if "dict.keys(" not in text and "dict.__getitem__(" not in text:
         return parse(text)
     try:
@@ -172,6 +182,17 @@ def resolve(text: str, read: Callable[[SourcePath], Any]) -> SourcePath:
     except (SyntaxError, ValueError, RecursionError, LookupError, AttributeError, TypeError) as error:
         raise UnsupportedPath(f"{text!r} is not a path") from error
     return parse(ast.unparse(tree))
+
+
+def _module_by_name(found: re.Match[str], read: Callable[[SourcePath], Any]) -> str:
+    try:
+        value = read(parse(found[0]))
+    except LookupError:
+        return found[0]
+    name = str(getattr(value, "__name__", ""))
+    if not isinstance(value, types.ModuleType) or sys.modules.get(name) is not value:
+        raise UnsupportedPath(f"{found[0]} is a {type(value).__name__} that is found by its address only")
+    return f"G['{_IMPORT_PREFIX}{name.replace('.', '_dot_')}']"
 
 
 class _KeysByPosition(ast.NodeTransformer):

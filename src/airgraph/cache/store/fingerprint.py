@@ -16,7 +16,7 @@ from airgraph.cache.format.fingerprint import Fingerprint, digest_of
 from airgraph.cache.format.signed import FORMAT
 from airgraph.cache.store.patches import patches_of_torch
 from airgraph.options import Options
-from airgraph.passes.fingerprint import deep_identity, identity
+from airgraph.passes.fingerprint import deep_identity, identity, own_sources, sources_of_the_program_s
 from airgraph.passes.fingerprint import fingerprint as fingerprint_of_passes
 from airgraph.program.held_values import digest_of_value
 from airgraph.torch_internals.settings import hooks_of_all_modules
@@ -28,7 +28,7 @@ def versions() -> dict[str, str]:
     """Of all that takes part in tracing."""
     held = {"airgraph": _installed("airgraph"), "torch": torch.__version__}
     if "torch_npu" in sys.modules:
-        held["torch_npu"] = _installed("torch_npu")
+        held["torch_npu"] = str(sys.modules["torch_npu"].__version__)
     return {**held, "python": platform.python_version()}
 
 
@@ -52,11 +52,15 @@ def fingerprint(
     """
     owner = getattr(function, "__self__", None)
     made = sorted(f"{operator}: {deep_identity(made)}" for operator, made in (decompositions or {}).items())
+    sources = sources_of_the_program_s(options)
     return Fingerprint(
         {
             "format": str(FORMAT),
             **versions(),
-            "passes": fingerprint_of_passes(options),
+            "passes": own_sources(),
+            "the program's passes": ", ".join(sources),
+            "their sources": digest_of("\0".join(sources.values())),
+            "what passes do and hold": fingerprint_of_passes(options),
             **{f"option {name}": repr(value) for name, value in sorted(options.rewriting().items())},
             "dynamic": str(dynamic),
             "the function's sources": digest_of(identity(getattr(function, "__func__", function))),

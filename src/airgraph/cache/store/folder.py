@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
-import re
 import secrets
 import stat
 import time
@@ -23,18 +21,16 @@ from airgraph.cache.format.guard import Read
 from airgraph.cache.format.manifest import Manifest
 from airgraph.cache.format.signed import signed_data, signed_text
 from airgraph.cache.store.index import Index
+from airgraph.cache.store.layout import Function, Layout
 from airgraph.errors import CacheError
 
-__all__ = ["BESIDE", "SUFFIX", "Store", "default_folder", "naming", "read_manifest"]
+__all__ = ["Store", "default_folder", "naming", "read_manifest", "remove_empty"]
 
-# Of a folder; file systems take 255 bytes.
-_LONGEST_NAME = 160
-SUFFIX = ".airgraph"
 # What files of a cache are signed with.
 _KEY, _KEY_BYTES = ".key", 32
 _LOCK, _INDEX = ".lock", ".index"
 # What is in a folder beside its graphs.
-BESIDE = (_LOCK, _INDEX)
+_BESIDE = (_LOCK, _INDEX)
 _LARGEST_FILE = 1 << 30
 # Tracing a large model takes a minute; a process that was stopped holds its lock for ever.
 _MOST_WAIT_S = 120.0
@@ -52,27 +48,28 @@ def default_folder() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The graphs of one function under one fingerprint, `graph_0.airgraph` and so on.
+    """The graphs of one function under one fingerprint, in folders and files named by a layout.
 
     Only its user may read and write what it makes; what others may write is refused.
     """
 
     root: Path
+    layout: Layout
+    function: Function
     folder: Path
-    fingerprint: Fingerprint
 
     @classmethod
-    def of(cls, root: Path, function: str, fingerprint: Fingerprint, *parts: str) -> Store:
-        """root/function/digest of the fingerprint[/part...]; nothing is made before something is written.
+    def of(cls, root: Path, layout: Layout, function: Function) -> Store:
+        """Nothing is made before something is written."""
+        return cls(root, layout, function, root.joinpath(*filter(None, layout.folders(function))))
 
-        A long name of a function is cut, and told apart by a digest of all of it.
-        """
-        folder = root / _as_folder(function) / fingerprint.digest
-        return cls(root, folder.joinpath(*filter(None, parts)), fingerprint)
+    @property
+    def fingerprint(self) -> Fingerprint:
+        return self.function.fingerprint
 
     def files(self) -> list[Path]:
         """The files there, in the order in which they were first written."""
-        found = self.folder.glob(f"graph_*{SUFFIX}")
+        found = self.folder.glob(self.layout.pattern)
         return sorted(found, key=lambda path: (len(path.name), path.name))
 
     def why_not(self, read: Read) -> Mapping[Path, str]:
@@ -91,14 +88,26 @@ class Store:
 
     def under_other_fingerprints(self) -> Iterator[tuple[Path, str]]:
         """Of each other fingerprint of the function the file written last, and which of its parts differ."""
-        own = next(folder for folder in (self.folder, *self.folder.parents) if folder.name == self.fingerprint.digest)
-        for folder in sorted(own.parent.iterdir() if own.parent.is_dir() else ()):
-            with suppress(OSError, ValueError, CacheError):
+        for path in self.newest_under_other_fingerprints():
+            with suppress(OSError, CacheError):
+                difference = read_manifest(path).fingerprint.difference(self.fingerprint.parts)
+                if difference is not None:
+                    yield path, difference
+
+    def newest_under_other_fingerprints(self) -> list[Path]:
+        """Of each other state of the function the file written last, the newest of them first."""
+        own = self.of_state(self.folder)
+        found: list[tuple[int, Path]] = []
+        for folder in own.parent.glob(self.layout.states(self.function)):
+            with suppress(OSError, ValueError):
                 if folder != own:
-                    path = max(folder.rglob(f"graph_*{SUFFIX}"), key=lambda path: path.stat().st_mtime_ns)
-                    difference = read_manifest(path).fingerprint.difference(self.fingerprint.parts)
-                    if difference is not None:
-                        yield path, difference
+                    files = folder.glob(self.layout.within(self.function))
+                    found.append(max((path.lstat().st_mtime_ns, path) for path in files))
+        return [path for _, path in sorted(found, reverse=True)]
+
+    def of_state(self, path: Path) -> Path:
+        """The folder of all that a path of this function shares its fingerprint with."""
+        return self.root.joinpath(*path.relative_to(self.root).parts[: self.layout.depth])
 
     def read(self, path: Path) -> Manifest:
         """Raises CacheError, naming the file, where it cannot be read, is damaged, or others may write it."""
@@ -134,6 +143,7 @@ class Store:
             path = over or self._same(text) or self._next()
             _write(path, text)
             self._write_index()
+            self.layout.saved(self.function, path)
         except OSError as error:
             where = error.filename or self.folder
             raise CacheError(f"cannot write {where}: {error.strerror}. Give another cache_dir.") from error
@@ -191,15 +201,24 @@ class Store:
         if len(files) >= _MOST_FILES:
             return min(files, key=lambda path: path.stat().st_mtime_ns)
         taken = {path.name for path in files}
-        names = (f"graph_{number}{SUFFIX}" for number in itertools.count())
+        names = map(self.layout.file, itertools.count())
         return self.folder / next(name for name in names if name not in taken)
 
     def _remove_drafts(self) -> None:
         """Those of processes that ended while they wrote."""
-        for draft in (*self.folder.glob(".graph_*"), *self.folder.glob(f"{_INDEX}.*")):
+        for draft in (*self.folder.glob(f".{self.layout.pattern}.*"), *self.folder.glob(f"{_INDEX}.*")):
             with suppress(OSError):
                 if time.time() - draft.lstat().st_mtime > _OLD_DRAFT_S:
                     draft.unlink()
+
+
+def remove_empty(folder: Path, root: Path) -> None:
+    """Remove a folder without graphs, with its lock, and those above it up to `root`. Raises OSError."""
+    while folder != root and not any(each.name not in _BESIDE for each in folder.iterdir()):
+        for name in _BESIDE:
+            (folder / name).unlink(missing_ok=True)
+        folder.rmdir()
+        folder = folder.parent
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -288,10 +307,3 @@ def _write(path: Path, text: str) -> None:
 
 def _create(path: Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-
-
-def _as_folder(function: str) -> str:
-    name = re.sub(r"[^A-Za-z0-9_.-]+", "_", function)
-    if len(name) <= _LONGEST_NAME:
-        return name
-    return f"{name[:_LONGEST_NAME]}-{hashlib.sha256(function.encode()).hexdigest()[:16]}"

@@ -9,9 +9,8 @@ import torch
 from torch.fx import GraphModule, Node
 
 from airgraph.cache.checking.scope import Reader
-from airgraph.cache.format.result_spec import Leaf, NumberLeaf
-from airgraph.cache.format.source_path import name_of_source
-from airgraph.cache.tracing.numbers import without_numbers
+from airgraph.cache.format.source_path import Attribute, name_of_source, resolve
+from airgraph.cache.tracing.handed_through import AnyLeaf, without_handed_through
 from airgraph.cache.tracing.open_floats import is_float, is_safe_with_any_float
 from airgraph.cache.tracing.returned import returned_objects
 from airgraph.cache.tracing.side_effects import Changes, changes_of
@@ -30,10 +29,18 @@ __all__ = ["Collector"]
 class Collector:
     """A backend that answers the one call that Dynamo makes with objects of its own (`Leaf`)."""
 
-    def __init__(self, options: Options, decompositions: Mapping[Any, Callable[..., Any]] | None, read: Reader) -> None:
+    def __init__(
+        self,
+        options: Options,
+        decompositions: Mapping[Any, Callable[..., Any]] | None,
+        read: Reader,
+        keywords: str | None = None,
+    ) -> None:
+        """keywords: the parameter that takes a call's further keywords."""
         self._options = options
         self._decompositions = decompositions
         self._read: Reader | None = read
+        self._keywords = keywords
         # Whether Dynamo traced at all.
         self.was_asked = False
         self.guards: list[Any] = []
@@ -45,7 +52,7 @@ class Collector:
         # What was written of them.
         self.written: list[Any] = []
         self.set_back = engine().SetBack()
-        self.leaves: list[Leaf | NumberLeaf] = []
+        self.leaves: list[AnyLeaf] = []
         self.returned: dict[str, Any] = {}
         self.failure: AirgraphError | None = None
 
@@ -71,8 +78,10 @@ class Collector:
         try:
             tx, read = dynamo.current_translator(), self._read
             assert read is not None
-            self.changes = changes_of(tx, read)
-            self.returned = returned_objects(tx, [each.value for each in self.changes.writes], read)
+            self.changes = changes_of(tx, read, self._keywords)
+            self.returned = found = returned_objects(tx, [each.value for each in self.changes.writes], read)
+            if self.changes.of_call in found:
+                raise Unwritable(f"the function changes {self.changes.of_call} and returns it")
             _keep_in_domain(gm)
             lowering.lower(
                 gm,
@@ -84,10 +93,18 @@ class Collector:
         except AirgraphError as error:
             self.failure = error
         for change in self.changes.writes:
-            self.set_back.keep(change.object, change.attribute)
+            if isinstance(change.step, Attribute):
+                self.set_back.keep(change.object, change.step.name)
+            else:
+                self.set_back.keep_items(change.object)
+        for touched, attribute in self.changes.touched:
+            if attribute is None:
+                self.set_back.keep_items(touched)
+            else:
+                self.set_back.keep(touched, attribute)
         return self._answer
 
-    def _answer(self, *args: Any) -> list[Leaf | NumberLeaf]:
+    def _answer(self, *args: Any) -> list[AnyLeaf]:
         """In place of the graph."""
         if self.failure is not None:
             raise self.failure
@@ -95,23 +112,25 @@ class Collector:
 
     def take_written(self) -> None:
         """Read what Dynamo has written, before it is set back."""
-        self.written = [getattr(each.object, each.attribute) for each in self.changes.writes]
+        self.written = [each.step.read(each.object) for each in self.changes.writes]
 
     def _take(self, gm: GraphModule, lowered: GraphModule, inputs: Sequence[Any]) -> Any:
         self.shape_env = aot.shape_env_of_trace()
         tracked = getattr(self.shape_env, "tracked_fakes", None) or []
         self.tracked = [(name_of_source(each.source), each.fake) for each in tracked]
-        if not lowering.hands_through(gm, lowered, marks_outputs=False):
+        if not lowering.hands_through(gm, lowered, marks_outputs=False, makes_views=False):
             raise Unwritable(
-                "AOTAutograd does something around its graph at every call: an output is a view of an argument, "
+                "AOTAutograd does something around its graph at every call: an output is a view of another, "
                 "arguments share memory, or an argument is a tensor subclass"
             )
-        assert self._read is not None
+        read = self._read
+        assert read is not None
         nodes = zip(lowered.graph.find_nodes(op="placeholder"), self.sources, strict=True)
-        floats = {node for node, source in nodes if is_float(source.path, self._read)}
+        floats = {node for node, source in nodes if is_float(source.path, read)}
         if not is_safe_with_any_float(lowered, floats):
             raise Unwritable("it computes with a float before a tensor takes part")
-        reduced = without_numbers(lowered)
+        sources = self.sources
+        reduced = without_handed_through(lowered, lambda position: _path_of_argument(sources[position].path, read))
         self.leaves = reduced.leaves
         inputs = [inputs[position] for position in reduced.positions]
         name = f"{dynamo.traced_function() or 'graph'} traced"
@@ -125,6 +144,14 @@ class Collector:
 
     def _refuse_training(self, lowered: GraphModule, inputs: Sequence[Any]) -> Any:
         raise Unwritable("gradients are needed")
+
+
+def _path_of_argument(text: str, read: Reader) -> str:
+    """Of a tensor that is returned, or a view of it."""
+    path = resolve(text, read)
+    if path.is_global:
+        raise Unwritable(f"the result holds {path.text}, which is outside the function's arguments")
+    return path.text
 
 
 def _keep_in_domain(gm: GraphModule) -> None:

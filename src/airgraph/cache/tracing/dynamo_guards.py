@@ -17,6 +17,7 @@ from airgraph.cache.format.guards import (
     Elements,
     Equals,
     Excludes,
+    Group,
     Has,
     Inherits,
     Keys,
@@ -32,6 +33,7 @@ from airgraph.cache.format.guards import (
 from airgraph.cache.format.source_path import SourcePath, is_made_by_dynamo, name_of_source, parse, resolve
 from airgraph.errors import UnsupportedPath, Unwritable
 from airgraph.program.code_identity import CODE, identity_of, is_code, with_metaclasses
+from airgraph.program.collectives import name_and_ranks
 
 __all__ = ["absence_of", "distinct_of", "guards_of", "modules_of"]
 
@@ -168,6 +170,8 @@ def _made(guard: Any, path: SourcePath, value: Any) -> list[Guard]:
         return [Inherits(path, details["attr"])]
     if kind in ("SET_CONTAINS", "SET_NOT_CONTAINS") and type(details["key"]) in CONSTANTS:
         return [(Contains if kind == "SET_CONTAINS" else Excludes)(path, details["key"])]
+    if kind in ("FAKE_SCRIPT_TYPE_MATCH", "OPAQUE_OBJ_GUARD_FN_MATCH") and name_and_ranks(value) is not None:
+        return [Group(path, name_and_ranks(value))]
     if kind == "DUPLICATE_INPUT":
         # Modules and functions have an identity of their own.
         return [] if is_code(value) else [Same(path, _parseable(name_of_source(details["source_b"])))]

@@ -35,8 +35,10 @@ def cached_inputs(
 
 def _cached_input(plan: InputPlan, text: str, value: Any, read: Read) -> CachedInput:
     path = resolve(without_conversion(text), read)
-    if path.is_global:
-        raise Unwritable(f"{plan.source} is a tensor or number outside the function's arguments")
+    if path.is_global and plan.role is InputRole.MUTATED:
+        raise Unwritable(f"it writes {plan.source}, a tensor outside the function's arguments")
+    if path.is_global and not (isinstance(read(path), torch.Tensor) or path.is_size):
+        raise Unwritable(f"{plan.source} is a number outside the function's arguments")
     for length, step in enumerate(path.steps):
         owner = read(replace(path, steps=path.steps[:length]))
         if isinstance(step, Item) and isinstance(owner, dict) and type(owner).__getitem__ is not dict.__getitem__:

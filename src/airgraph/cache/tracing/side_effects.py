@@ -2,7 +2,8 @@
 
 Dynamo collects the changes while it traces and makes them after the graph. A cached call makes the same: attributes of
 the function's arguments that get tensors of the graph's outputs, constants, or numbers that follow from sizes. While a
-graph is traced for the cache, Dynamo writes stand-ins, which are read and set back at once. No other change is cached.
+graph is traced for the cache, Dynamo writes stand-ins, which are read and set back at once. Of a plain dict constants
+that become its items are written likewise. No other change is cached.
 
 A value that is written but is there already, such as a flag that was set and set back, is no change as long as it is
 there: this becomes a guard.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import collections
 import types
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,41 +21,50 @@ import torch
 
 from airgraph.cache.format.guard import Guard, Read
 from airgraph.cache.format.guards import CONSTANTS, Equals, OfClass
-from airgraph.cache.format.source_path import SourcePath, name_of_source, resolve
+from airgraph.cache.format.source_path import Attribute, Item, SourcePath, name_of_source, parse, resolve
 from airgraph.errors import Unwritable
 from airgraph.torch_internals import dynamo
 
-__all__ = ["Change", "Changes", "changes_of", "why_not_written"]
+__all__ = ["Change", "Changes", "changes_of", "why_no_item", "why_not_written"]
+
+_MISSING = object()
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An attribute of an object that a function writes. value: Dynamo's variable."""
+    """An attribute of an object, or an item of a dict, that a function writes. value: Dynamo's variable."""
 
     owner: SourcePath
     object: Any
-    attribute: str
+    step: Attribute | Item
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """guards: that what is written there is there. writes: the others."""
+    """guards: that what is written there is there. writes: the others. touched: what Dynamo writes and a call need not,
+    an object and the name of its attribute, or a dict and None. of_call: the path of the dict of the call's keywords,
+    which nobody else has, where it is changed."""
 
     guards: tuple[Guard, ...] = ()
     writes: tuple[Change, ...] = ()
+    touched: tuple[tuple[Any, str | None], ...] = ()
+    of_call: str | None = None
 
 
-def changes_of(tx: Any, read: Read) -> Changes:
+def changes_of(tx: Any, read: Read, keywords: str | None = None) -> Changes:
     """What a function has changed when it ends. Call inside a backend.
 
-    tx: Dynamo's current translator. Raises Unwritable for changes that a cached call cannot make.
+    tx: Dynamo's current translator. keywords: the parameter that takes a call's further keywords. Raises Unwritable for
+    changes that a cached call cannot make.
     """
     effects = tx.output.side_effects
     if effects.tensor_hooks or effects.save_for_backward:
         raise Unwritable("the function registers hooks on tensors or saves them for backward")
     guards: list[Guard] = []
     writes: list[Change] = []
+    touched: list[tuple[Any, str | None]] = []
+    of_call = None
     for variable in dynamo.modified_variables(effects):
         if dynamo.is_made_within(variable):
             # Of an object that the function itself has made, and that is in the result or gone.
@@ -62,6 +73,17 @@ def changes_of(tx: Any, read: Read) -> Changes:
             continue
         source = getattr(variable, "source", None)
         name = name_of_source(source) if source is not None else f"a {variable.python_type_name()}"
+        if keywords is not None and name == f"L['{keywords}']":
+            of_call = name
+            touched.append((read(resolve(name, read)), None))
+            continue
+        items = dynamo.written_items(variable) if source is not None else None
+        if items is not None:
+            found = _changed_items(resolve(name, read), items, read)
+            guards += found.guards
+            writes += found.writes
+            touched += found.touched
+            continue
         if source is None or not dynamo.sets_attributes(variable):
             raise Unwritable(f"the function changes {name}")
         written = effects.store_attr_mutations.get(variable, {})
@@ -70,6 +92,9 @@ def changes_of(tx: Any, read: Read) -> Changes:
         owner = resolve(name, read)
         held = read(owner)
         for attribute, value in written.items():
+            if dynamo.path_of_what_is_written(value) == f"{name}.{attribute}":
+                touched.append((held, attribute))
+                continue
             if dynamo.is_constant(value) and type(value.value) in CONSTANTS:
                 guard = _has_already(held, name, attribute, value.value, read)
                 if guard is not None:
@@ -79,8 +104,32 @@ def changes_of(tx: Any, read: Read) -> Changes:
             if reason is not None:
                 raise Unwritable(f"the function changes {name}.{attribute}, {reason}")
             guards.append(OfClass.of(owner, held))
-            writes.append(Change(owner, held, attribute, value))
-    return Changes(tuple(guards), tuple(writes))
+            writes.append(Change(owner, held, Attribute(attribute), value))
+    return Changes(tuple(guards), tuple(writes), tuple(touched), of_call)
+
+
+def _changed_items(owner: SourcePath, items: Mapping[Any, Any], read: Read) -> Changes:
+    """Of a dict. Its keys are guarded by Dynamo where the function depends on them."""
+    held = read(owner)
+    guards: list[Guard] = [OfClass.of(owner, held)]
+    writes: list[Change] = []
+    touched: list[tuple[Any, str | None]] = []
+    for key, value in items.items():
+        if dynamo.path_of_what_is_written(value) == f"{owner.text}[{key!r}]":
+            # The tensor that is there, which the graph writes.
+            touched.append((held, None))
+            continue
+        reason = why_no_item(owner, held, key)
+        if reason is None and not (dynamo.is_constant(value) and type(value.value) in CONSTANTS):
+            reason = "which gets something that is no constant"
+        if reason is not None:
+            raise Unwritable(f"the function changes {owner.text}[{key!r}], {reason}")
+        now = held.get(key, _MISSING)
+        if type(now) is type(value.value) and now == value.value:
+            guards.append(Equals(parse(f"{owner.text}[{key!r}]"), now))
+        else:
+            writes.append(Change(owner, held, Item(key), value))
+    return Changes(tuple(guards), tuple(writes), tuple(touched))
 
 
 def _has_already(held: Any, name: str, attribute: str, value: Any, read: Read) -> Guard | None:
@@ -91,6 +140,15 @@ def _has_already(held: Any, name: str, attribute: str, value: Any, read: Read) -
     own = f".__dict__['{attribute}']" if isinstance(namespace, dict) else f".{attribute}"
     guard = Equals(resolve(f"{name}{own}", read), value)
     return guard if guard.broken(read) is None else None
+
+
+def why_no_item(path: SourcePath, owner: Any, key: Any) -> str | None:
+    """Why writing an item may do more than that, in words, or None."""
+    if path.is_global:
+        return "which is outside its arguments"
+    if type(owner) is not dict:
+        return f"of a {type(owner).__name__}"
+    return None if type(key) in (int, str) else "whose key is neither text nor an integer"
 
 
 def why_not_written(path: SourcePath, owner: Any, attribute: str, *, is_tensor: bool) -> str | None:

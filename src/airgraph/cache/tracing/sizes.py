@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from airgraph.cache.format.manifest import CachedInput
-from airgraph.cache.format.result_spec import Leaf, NumberLeaf
+from airgraph.cache.format.result_spec import NumberLeaf, ViewLeaf
 from airgraph.cache.format.shape_guard import evaluate, symbols
 from airgraph.errors import UnsupportedExpression, Unwritable
 from airgraph.torch_internals.symbolic_shapes import is_float_symbol, values_of_symbols
@@ -43,7 +43,7 @@ def shape_guards(shape_env: Any, inputs: Sequence[CachedInput]) -> tuple[str, ..
     return tuple(dict.fromkeys(found))
 
 
-def check_numbers(leaves: Iterable[Leaf | NumberLeaf], shape_env: Any) -> None:
+def check_numbers(leaves: Iterable[object], shape_env: Any) -> None:
     """Raises Unwritable for a number that a call could not work out."""
     hints = (
         {str(symbol): int(value) for symbol, value in values_of_symbols(shape_env).items()}
@@ -52,12 +52,20 @@ def check_numbers(leaves: Iterable[Leaf | NumberLeaf], shape_env: Any) -> None:
     )
     for leaf in leaves:
         if isinstance(leaf, NumberLeaf):
-            try:
-                now = evaluate(leaf.text, hints)
-            except UnsupportedExpression as error:
-                raise Unwritable(f"the result holds a number that is not worked out from sizes: {error}") from error
-            if type(now) is not int or leaf.now not in (None, now):
-                raise Unwritable(f"the result holds a number, {leaf.text}, which is {leaf.now}, not {now}")
+            _check_number(leaf.text, leaf.now, hints)
+        elif isinstance(leaf, ViewLeaf):
+            for size in (*leaf.shape, *leaf.stride, leaf.offset):
+                if isinstance(size, str):
+                    _check_number(size, None, hints)
+
+
+def _check_number(text: str, expected: int | None, hints: Mapping[str, int]) -> None:
+    try:
+        now = evaluate(text, hints)
+    except UnsupportedExpression as error:
+        raise Unwritable(f"the result holds a number that is not worked out from sizes: {error}") from error
+    if type(now) is not int or expected not in (None, now):
+        raise Unwritable(f"the result holds a number, {text}, which is {expected}, not {now}")
 
 
 def _is_finite(bound: Any) -> bool:

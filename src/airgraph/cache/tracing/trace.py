@@ -44,8 +44,10 @@ from airgraph.memory.locks import renew_after_fork
 from airgraph.options import Options
 from airgraph.passes.pattern_fusion import registered_functions
 from airgraph.program.code_identity import at_once, digest_of_code, goes_by_version
+from airgraph.program.collectives import groups_of
 from airgraph.program.program import CaptureProgram
 from airgraph.torch_internals import dynamo
+from airgraph.torch_internals.symbolic_shapes import each_size_for_itself
 
 __all__ = ["Executed", "TraceRequest", "full_name", "short_name", "trace"]
 
@@ -114,7 +116,9 @@ def _random_as_it_was() -> Iterator[None]:
 def _traced(request: TraceRequest, read: Reader, floats: FloatInputs | None) -> Manifest:
     function, arguments = request.function, request.arguments
     inner = getattr(function, "__func__", function)
-    collector = Collector(request.options, request.decompositions, read)
+    kinds = {name: each.kind for name, each in arguments.signature.parameters.items()}
+    keywords = next((name for name, kind in kinds.items() if kind is inspect.Parameter.VAR_KEYWORD), None)
+    collector = Collector(request.options, request.decompositions, read, keywords)
     observed = Observation()
     observed.add_inlined(inner.__code__, inner.__globals__)
     compiled = torch.compile(
@@ -130,7 +134,7 @@ def _traced(request: TraceRequest, read: Reader, floats: FloatInputs | None) -> 
         # One function at a time, as Dynamo does it.
         with _one_at_a_time, torch.no_grad(), settings, floats_as_inputs(is_input), at_once(), collector.set_back:
             try:
-                with observed.observer:
+                with each_size_for_itself(), observed.observer:
                     result = compiled(*arguments.args, **arguments.kwargs)
                     collector.take_written()
             except Exception as error:
@@ -177,7 +181,7 @@ def _manifest(
     structures = Structures(paths)
     structure = structures.of(result)
     writes = [
-        Write(change.owner, change.attribute, structures.of(value))
+        Write(change.owner, change.step, structures.of(value))
         for change, value in zip(collected.changes.writes, collected.written, strict=True)
     ]
     # What is returned as it came is not guarded by Dynamo, and stands in the structure as it is now.
@@ -199,7 +203,9 @@ def _manifest(
         function=full_name(request.function),
         fingerprint=request.fingerprint,
         sources=(*sources_of(used, modules_of(guards, read), namespace), *callables),
-        process=Process.now(observed.environment, depends_on_hashes=by_hashes),
+        process=Process.now(
+            observed.environment, depends_on_hashes=by_hashes, groups=map(str, groups_of(program.gm.graph))
+        ),
         device=program.device,
         state=state,
         inputs=inputs,

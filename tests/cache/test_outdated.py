@@ -1,0 +1,101 @@
+"""What an older state of a program has left in a cache is removed once a graph of the new one is there."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+from cached_functions import cached
+from starts import Starts, outcomes_of, write
+
+from airgraph.options import Options
+
+_SCRIPT = """
+def decode(x):
+    return x + EDITED
+
+
+compare("decode", cached(decode))
+compare("other", cached(lambda x: x * 2))
+"""
+
+
+def _graphs(cache: Path, function: str = "") -> list[Path]:
+    found = [path for path in cache.rglob("graph_*.airgraph") if function in str(path.relative_to(cache))]
+    return sorted(found, key=lambda path: path.stat().st_mtime_ns)
+
+
+def test_an_edited_function_leaves_its_newest_two_behind(starts: Starts, tmp_path: Path) -> None:
+    cache, seen = tmp_path / "cache", []
+    for edited in range(5):
+        script = write(tmp_path, {"start": _SCRIPT.replace("EDITED", str(edited))})
+        found = outcomes_of(starts, script, cache)
+        assert not found["decode"].error and found["decode"].traced == 1
+        seen.append(_graphs(cache, "decode")[-1])
+    assert [path.exists() for path in seen] == [False, False, True, True, True]
+    assert len(_graphs(cache, "decode")) == 3
+    # Nothing of those that are gone is left.
+    assert not seen[0].parent.exists()
+
+
+def test_an_older_format_is_removed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    cached(step, tmp_path)(torch.ones(2))
+    (own,) = _graphs(tmp_path)
+    for number in range(4):
+        folder = own.parent.parent / f"{number:032x}"
+        folder.mkdir()
+        text = own.read_text().replace("airgraph cache 8", "airgraph cache 7", 1)
+        (folder / own.name).write_text("damaged" if number == 0 else text)
+    with caplog.at_level(logging.INFO, "airgraph"):
+        cached(step, tmp_path, dynamic=False)(torch.ones(2))
+    left = {path.parent.name for path in _graphs(tmp_path)}
+    # What cannot be read is left to who made it, and two of the others, too.
+    assert own.parent.name in left and f"{0:032x}" in left and len(left) == 5
+    assert "is removed: made under" in caplog.text and "format 7, expected 8" in caplog.text
+
+
+def test_other_options_are_not_outdated(tmp_path: Path) -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    names = ("inplace_pass", "input_inplace_pass", "remove_noop_ops", "remove_cat_ops", "pattern_fusion_pass")
+    for name in names:
+        cached(step, tmp_path, options=Options(**{name: False}))(torch.ones(2))
+    assert len(_graphs(tmp_path)) == len(names)
+
+
+_PASSES = """
+import functools
+import os
+
+
+def times(gm, example_inputs, options, gain):
+    assert "EDITED"
+
+
+held = functools.partial(times, gain=int(os.environ["GAIN"]))
+"""
+
+_USES = """
+import passes
+
+
+def decode(x):
+    return x + 1
+
+
+compare("decode", cached(decode, options=airgraph.Options(post_grad_custom_post_pass=passes.held)), eager=decode)
+"""
+
+
+def test_what_a_pass_holds_is_an_option_and_its_source_is_not(starts: Starts, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    for edited, gain, graphs in [*(("one", gain, gain + 1) for gain in range(4)), ("one", 0, 4), ("two", 0, 3)]:
+        script = write(tmp_path, {"start": _USES, "passes": _PASSES.replace("EDITED", edited)})
+        assert not outcomes_of(starts, script, cache, GAIN=str(gain))["decode"].error
+        assert len(_graphs(cache)) == graphs
