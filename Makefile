@@ -18,6 +18,8 @@ BIN := $(VENV)/bin
 NPU_VENV := .venv-npu
 NPU_BIN := $(NPU_VENV)/bin
 STAMPS := $(VENV)/stamps
+# Tests of simcann that start processes; the others count calls, and so run in one.
+OF_PROCESSES := simcann/tests/test_program.py
 # On PATH for ninja, which torch looks up there, and for every other tool of the environment.
 WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
 PIP := $(WITH_VENV) $(BIN)/python -m pip --disable-pip-version-check
@@ -52,8 +54,9 @@ test-main: $(STAMPS)/dev browser
 test-npu: $(STAMPS)/npu
 	$(WITH_VENV) cmake --build simcann/build
 	$(WITH_VENV) ctest --test-dir simcann/build --output-on-failure
-	$(NPU_BIN)/python -m pytest simcann/tests $(PYTEST_ARGS)
-	$(NPU_BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance tests/npu --device npu $(PYTEST_ARGS)
+	$(NPU_BIN)/python -m pytest simcann/tests --ignore $(OF_PROCESSES) $(PYTEST_ARGS)
+	$(NPU_BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance tests/npu tests/torchair $(OF_PROCESSES) --device npu \
+	    $(PYTEST_ARGS)
 
 # In an environment of its own, beside .venv. Ascend's is left out: torch_npu's wheel and simcann belong to .venv.
 test-python:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 
+import pytest
 import torch
 
 DEVICES = ("cpu", "cuda", "npu")
@@ -19,3 +20,15 @@ def why_missing(device: str) -> str | None:
         if not torch.npu.is_available():
             return "torch_npu finds no device"
     return None
+
+
+def on_each(metafunc: pytest.Metafunc) -> None:
+    """Run a test that takes `device` on each that is here, or on those of `--device`; for pytest_generate_tests."""
+    if "device" not in metafunc.fixturenames:
+        return
+    params = []
+    for device in metafunc.config.getoption("--device") or DEVICES:
+        reason = why_missing(device)
+        marks = [pytest.mark.skip(reason=reason)] if reason else []
+        params.append(pytest.param(device, marks=marks))
+    metafunc.parametrize("device", params)

@@ -4,22 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from devices import DEVICES, why_missing
+from devices import on_each
 
 import airgraph
 from airgraph.memory.pool import MemoryPool
 
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "device" not in metafunc.fixturenames:
-        return
-    wanted = metafunc.config.getoption("--device") or DEVICES
-    params = []
-    for device in wanted:
-        reason = why_missing(device)
-        marks = [pytest.mark.skip(reason=reason)] if reason else []
-        params.append(pytest.param(device, marks=marks))
-    metafunc.parametrize("device", params)
+pytest_generate_tests = on_each
 
 
 @pytest.fixture

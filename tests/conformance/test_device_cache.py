@@ -99,10 +99,10 @@ def test_outputs_that_are_held_survive(device: str, tmp_path: Path) -> None:
 
 def test_what_cannot_be_cached_runs_all_the_same(device: str, tmp_path: Path) -> None:
     def first(x: Tensor) -> Tensor:
-        return x[1:]
+        return x[1:].view(torch.int32)
 
     call = airgraph.inference.cache_compile(first, cache_dir=tmp_path)
     x = torch.randn(4).to(device)
-    with pytest.warns(UserWarning, match="first is not cached but compiled at every start: AOTAutograd"):
+    with pytest.warns(UserWarning, match="first is not cached but compiled at every start: an output is a view"):
         out = call(x)
     assert out.data_ptr() == x[1:].data_ptr()

@@ -1,0 +1,1 @@
+"""The settings of TorchAir, and the options that they come to."""

@@ -1,0 +1,150 @@
+"""TorchAir's cache lies where its users look for it, and says what it saves and loads in the words they know."""
+
+import logging
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from airgraph import torchair
+
+_STATE = r"Model_{}_aclgraphcache_[0-9a-f]{{32}}"
+_META = r"Cache ModelCacheMeta\(name='Model.{}\(x: .*', date='\d{{4}}-\d\d-\d\d .*\+00:00', version='\S+', fx=None\)"
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(3, 3)
+
+    def prefill(self, x: Tensor) -> Tensor:
+        return self.inner(x)
+
+    def decode(self, x: Tensor) -> Tensor:
+        return x[:, -1:] * 2
+
+
+@torch.no_grad()
+def test_files_lie_in_folders_of_object_and_function(
+    device: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torchair.logger, "propagate", True)
+    said = []
+    for _ in range(2):
+        model = Model().to(device)
+        calls = [
+            torchair.inference.cache_compile(function, cache_dir=str(tmp_path))
+            for function in (model.prefill, model.decode)
+        ]
+        with caplog.at_level(logging.INFO, "torchair"):
+            for call in calls:
+                call(torch.ones(2, 3, device=device))
+        said.append([record.getMessage() for record in caplog.records if record.name == "torchair"])
+        caplog.clear()
+        paths = [call.files[0].relative_to(tmp_path) for call in calls]
+        assert [path.parts[1:] for path in paths] == [("prefill", "compiled_module"), ("decode", "compiled_module")]
+        assert len({path.parts[0] for path in paths}) == 1
+        assert re.fullmatch(_STATE.format("dynamic"), paths[0].parts[0])
+    for lines, what in zip(said, ("saved to", "loaded from"), strict=True):
+        assert len(lines) == 2
+        for line, call, name in zip(lines, calls, ("prefill", "decode"), strict=True):
+            assert re.fullmatch(f"{_META.format(name)} {what} {re.escape(str(call.files[0]))}", line)
+
+
+@torch.no_grad()
+def test_each_graph_of_a_function_has_a_file(tmp_path: Path) -> None:
+    call = torchair.inference.cache_compile(Model().decode, cache_dir=str(tmp_path), dynamic=False)
+    for rows in (2, 3, 4):
+        call(torch.ones(rows, 3))
+    assert sorted(path.name for path in call.files) == ["compiled_module", "compiled_module_1", "compiled_module_2"]
+    assert re.fullmatch(_STATE.format("static"), call.files[0].parents[1].name)
+    text = torchair.inference.readable_cache(str(call.files[0]), print_output=False, file=str(tmp_path / "prompt.py"))
+    assert "aten.mul" in text and (tmp_path / "prompt.py").read_text() == text + "\n"
+
+
+@torch.no_grad()
+def test_other_settings_and_sizes_are_apart(tmp_path: Path) -> None:
+    config = torchair.CompilerConfig()
+    config.debug.aclgraph.disable_reinplace_inplaceable_ops_pass = True
+    large = Model()
+    large.inner = nn.Linear(3, 5)
+    folders = set()
+    for model, settings in ((Model(), None), (Model(), config), (large, None)):
+        call = torchair.inference.cache_compile(model.prefill, config=settings, cache_dir=str(tmp_path))
+        call(torch.ones(2, 3))
+        folders.add(call.files[0].parents[1])
+    assert len(folders) == 3
+
+
+# These programs are for CPU, whatever this process runs on.
+_ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+
+_EDITED = """
+import sys, torch, airgraph
+from airgraph import torchair
+class Model:
+    def decode(self, x):
+        return x * EDITED
+with torch.no_grad():
+    call = torchair.inference.cache_compile(Model().decode, cache_dir=sys.argv[1])
+    assert call(torch.ones(2)).tolist() == [EDITED] * 2
+print(call.files[0], call.counts().traces)
+"""
+
+
+def test_an_edited_function_takes_the_place_of_what_it_was(tmp_path: Path) -> None:
+    said = []
+    for edited in ("2.0", "2.0", "3.0"):
+        script = tmp_path / "script.py"
+        script.write_text(_EDITED.replace("EDITED", edited))
+        done = subprocess.run(
+            [sys.executable, str(script), str(tmp_path / "cache")],
+            env=_ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        said.append(done.stdout.split())
+    assert [traces for _, traces in said] == ["1", "0", "1"]
+    assert len({file for file, _ in said}) == 1
+    assert len(list((tmp_path / "cache").rglob("compiled_module*"))) == 1
+
+
+_RANKS = """
+import logging, sys, torch
+import torch.distributed as dist
+from airgraph import torchair
+torchair.logger.setLevel(logging.INFO)
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x * 2
+dist.init_process_group("gloo")
+with torch.no_grad():
+    call = torchair.inference.cache_compile(Model().forward, cache_dir=sys.argv[1])
+    call(torch.ones(2))
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no torch.distributed")
+def test_ranks_have_folders_of_their_own(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(_RANKS)
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    for what in ("saved to", "loaded from"):
+        done = subprocess.run(
+            [sys.executable, *command, str(tmp_path / "cache")],
+            env=_ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        found = re.findall(rf"ModelCacheMeta.* {what} .*/(world2global_rank[01])/forward/compiled_module", done.stdout)
+        assert sorted(found) == ["world2global_rank0", "world2global_rank1"], done.stdout
