@@ -1,0 +1,108 @@
+"""What becomes `torch.npu`: on CPU airgraph's own graphs, streams and events, on CUDA those of torch.cuda."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from airgraph import cpu
+from airgraph.errors import OptionError
+from airgraph.standin import memory
+from airgraph.standin.refusal import NotServed
+
+__all__ = ["NpuModule"]
+
+# Of torch.cuda, where that is the target; by the same name but for these.
+_ON_CUDA = {"NPUGraph": "CUDAGraph"}
+
+
+class NpuModule(ModuleType):
+    """`torch.npu` for one target. Names that are not served raise NotServed, which is an AttributeError."""
+
+    def __init__(self, target: torch.device) -> None:
+        super().__init__("torch.npu", __doc__)
+        # For `from torch.npu import ...` of names that are no submodules, and of those that are.
+        self.__path__: list[str] = []
+        self._target = target
+        vars(self).update(_everywhere(target))
+        if target.type == "cpu":
+            vars(self).update(_on_cpu())
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if self._target.type == "cuda" and hasattr(torch.cuda, _ON_CUDA.get(name, name)):
+            return getattr(torch.cuda, _ON_CUDA.get(name, name))
+        served = ", ".join(sorted(each for each in vars(self) if not each.startswith("_")))
+        raise NotServed(
+            f"torch.npu.{name}: the stand-in for torch_npu does not have it. It has {served}; install torch_npu for "
+            "the rest, or run it with `airgraph run --simulate`"
+        )
+
+
+def _everywhere(target: torch.device) -> dict[str, Any]:
+    """What does not depend on the target's kind."""
+
+    @contextlib.contextmanager
+    def device(which: Any) -> Iterator[None]:
+        """All is on the one device that there is."""
+        _check(which)
+        yield
+
+    def generator(which: Any = None) -> torch.Generator:
+        _check(which)
+        return torch.Generator(device=target)
+
+    def seed(number: int) -> None:
+        # torch.manual_seed calls this for the devices of others.
+        torch.default_generator.manual_seed(number) if target.type == "cpu" else torch.cuda.manual_seed_all(number)
+
+    def amp_dtypes() -> Any:
+        raise NotServed(f'torch.autocast("npu"): use torch.autocast("{target.type}"), or that of x.device.type')
+
+    return {
+        "Generator": generator,
+        "current_device": lambda: 0,
+        "device": device,
+        "device_count": lambda: 1,
+        "get_amp_supported_dtype": amp_dtypes,
+        "get_device_name": lambda which=None: f"stand-in for npu on {target}",
+        "init": lambda: None,
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "manual_seed": seed,
+        "manual_seed_all": seed,
+        "set_device": _check,
+        "_is_in_bad_fork": lambda: False,
+    }
+
+
+def _on_cpu() -> dict[str, Any]:
+    return {
+        "Event": cpu.Event,
+        "NPUGraph": cpu.CPUGraph,
+        "Stream": cpu.Stream,
+        "current_stream": lambda which=None: cpu.current_stream(),
+        "empty_cache": lambda: None,
+        "graph": cpu.graph,
+        "graph_pool_handle": cpu.graph_pool_handle,
+        "max_memory_allocated": lambda which=None: memory.peak_nbytes(),
+        "max_memory_reserved": lambda which=None: memory.peak_nbytes(),
+        "mem_get_info": lambda which=None: memory.free_and_total_nbytes(),
+        "memory_allocated": lambda which=None: memory.resident_nbytes(),
+        "memory_reserved": lambda which=None: memory.resident_nbytes(),
+        "reset_peak_memory_stats": lambda which=None: memory.reset_peak(),
+        "stream": cpu.stream,
+        "synchronize": lambda which=None: cpu.synchronize(),
+    }
+
+
+def _check(which: Any) -> None:
+    """Raises OptionError for a device that is not there."""
+    index = torch.device(which).index if isinstance(which, str) else getattr(which, "index", which)
+    if index not in (None, 0, -1):
+        raise OptionError(f"torch.npu: device {which!r}: the stand-in has one device, npu:0")
