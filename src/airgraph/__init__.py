@@ -1,4 +1,10 @@
 """airgraph: capture PyTorch models into device graphs and replay them."""
+# ruff: noqa: E402 - torch is asked for before all that imports it.
+
+from airgraph.requirement import require_torch
+
+require_torch()
+del require_torch
 
 from airgraph import cpu, errors, inference, ops, scope
 from airgraph.backend import get_backend

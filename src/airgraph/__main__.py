@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airgraph.cli.main import main
+from airgraph_command import main
 
 if __name__ == "__main__":
     main()

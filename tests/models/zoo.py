@@ -31,7 +31,7 @@ MEL_BINS = 16
 AUDIO_FRAMES = 40
 CACHE_LEN = 72
 _WIDTH, _LAYERS, _HEADS = 32, 2, 4
-_STATIC_TOO = ("llama", "bert", "whisper", "mamba")
+_STATIC_TOO = ("llama", "whisper")
 
 _DECODER = {
     "vocab_size": VOCABULARY,

@@ -65,6 +65,8 @@ def clear(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Remove cached graphs. Processes that run keep what they have read."""
+    from airgraph.cache.store.folder import remove_empty
+
     root = _root(folder)
     files = [path for path in _files(root) if function in path.relative_to(root).parts[0]]
     if not files:
@@ -73,21 +75,10 @@ def clear(
         typer.confirm(f"Remove {len(files)} cached graphs from {root}?", abort=True)
     for path in files:
         path.unlink(missing_ok=True)
-        _remove_empty(path.parent, root)
-    typer.echo(f"removed {len(files)} cached graphs")
-
-
-def _remove_empty(folder: Path, root: Path) -> None:
-    """A folder without graphs, with its lock, and those above it."""
-    from airgraph.cache.store.folder import BESIDE
-
-    while folder != root and not any(each.name not in BESIDE for each in folder.iterdir()):
-        for name in BESIDE:
-            (folder / name).unlink(missing_ok=True)
-        folder.rmdir()
-        folder = folder.parent
+        remove_empty(path.parent, root)
     if {each.name for each in root.iterdir()} == {".key"}:
         (root / ".key").unlink()
+    typer.echo(f"removed {len(files)} cached graphs")
 
 
 def _root(folder: Path | None) -> Path:
@@ -100,6 +91,6 @@ def _root(folder: Path | None) -> Path:
 
 
 def _files(root: Path) -> list[Path]:
-    from airgraph.cache.store.folder import SUFFIX
+    from airgraph.cache.store.layout import graph_files
 
-    return sorted(root.rglob(f"*{SUFFIX}"))
+    return graph_files(root)

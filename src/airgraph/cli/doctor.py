@@ -22,12 +22,12 @@ from airgraph import environment
 from airgraph.cli.demo import models
 from airgraph.cli.failure import EXIT_FAILED, CommandError
 from airgraph.errors import OptionError
+from airgraph.requirement import MINIMUM_TORCH
 from airgraph.torch_internals.probes import INTERNALS, Internal, is_there
 
 __all__ = ["Check", "Verdict", "command", "run_checks"]
 
 MINIMUM_PYTHON = (3, 10)
-MINIMUM_TORCH = (2, 11)
 COMPILERS = ("c++", "g++", "clang++")
 REINSTALL = "reinstall with `pip install --no-build-isolation airgraph`"
 
@@ -74,7 +74,7 @@ def command(
 
 
 def run_checks() -> Iterator[Check]:
-    """Look at everything, cheapest first; later checks are left out where torch cannot be imported."""
+    """Look at everything, cheapest first; later checks are left out where torch is too old."""
     yield _python()
     yield _airgraph()
     torch_check = _torch()
@@ -107,10 +107,8 @@ def _airgraph() -> Check:
 def _torch() -> Check:
     wanted = ".".join(map(str, MINIMUM_TORCH))
     remedy = f"install it with `pip install 'torch>={wanted}'`"
-    try:
-        import torch
-    except (ImportError, OSError) as error:
-        return Check("torch", Verdict.PROBLEM, f"cannot be imported: {error}", remedy)
+    import torch
+
     version = str(torch.__version__)
     if tuple(int(part) for part in version.split("+")[0].split(".")[:2]) < MINIMUM_TORCH:
         return Check("torch", Verdict.PROBLEM, version, remedy)

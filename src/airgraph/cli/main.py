@@ -8,14 +8,14 @@ from __future__ import annotations
 import sys
 import textwrap
 import traceback
-import warnings
 from collections.abc import Sequence
 from typing import Annotated, Any, cast
 
 import typer
 
 from airgraph import environment
-from airgraph.cli import cache, doctor
+from airgraph.cli import cache, doctor, explain, run, warning_lines
+from airgraph.cli.bench import command as bench
 from airgraph.cli.demo import generate
 from airgraph.cli.failure import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_UNEXPECTED, EXIT_USAGE, CommandError
 from airgraph.cli.standard_streams import complain, lost_output, open_streams
@@ -35,6 +35,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("generate")(generate.command)
+app.command("bench")(bench.command)
+# Options after the script, such as --device, are its own.
+app.command("run", context_settings={"allow_interspersed_args": False})(run.command)
+app.command("explain", cls=explain.OptionsAroundScript)(explain.command)
 app.command("doctor")(doctor.command)
 app.add_typer(cache.app)
 
@@ -63,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     A failure prints one line to stderr; AIRGRAPH_TRACEBACK=1 adds the traceback.
     """
     open_streams()
-    warnings.formatwarning = _warning_line
+    warning_lines.as_lines()
     sys.exit(_exit_code(arguments))
 
 
@@ -149,12 +153,6 @@ def _airgraph_cause(error: BaseException) -> AirgraphError | None:
 
 def _one_line(message: str) -> str:
     return " ".join(message.split())
-
-
-def _warning_line(
-    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
-) -> str:
-    return f"airgraph: warning: {_one_line(str(message))}\n"
 
 
 if __name__ == "__main__":

