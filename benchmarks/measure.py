@@ -127,7 +127,8 @@ def interleave(
     gc.disable()
     try:
         for number in range(rounds):
-            turn = number % len(contenders)
+            # Each second round, since a turn and a reversal undo one another.
+            turn = number // 2 % len(contenders)
             order = [*contenders[turn:], *contenders[:turn]]
             for contender in reversed(order) if number % 2 else order:
                 count = calls[contender.name]

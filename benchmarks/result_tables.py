@@ -68,7 +68,16 @@ def render() -> str:
     lines += ["", *_first_calls(record["workloads"][THREADS])]
     if "smollm2" in record:
         lines += ["", *_decoding(record["smollm2"])]
-    lines += ["", *_npu(newest("npu-overhead")), "", *_cuda(newest("cuda"))]
+    lines += [
+        "",
+        *_npu(newest("npu-overhead")),
+        "",
+        *_starts(newest("torchair-starts")),
+        "",
+        *_generate(),
+        "",
+        *_cuda(newest("cuda")),
+    ]
     return "\n".join([*lines, END])
 
 
@@ -110,6 +119,36 @@ def _decoding(smollm2: dict[str, Any]) -> list[str]:
     return [
         f"SmolLM2-135M decodes {' and '.join(rates)}, the same tokens as eager; peak memory of the process "
         f"{peak:.3f} of eager's ({after:.3f} when the loading of the weights is left out)."
+    ]
+
+
+def _starts(path: Path | None) -> list[str]:
+    if path is None:
+        return []
+    record = json.loads(path.read_text(encoding="utf-8"))
+    found = [
+        f"{way} {row['first_s']['median']:.3f} s ({row['first_s']['q1']:.3f} to {row['first_s']['q3']:.3f}"
+        f"{'' if row['dynamo'] else ', without importing Dynamo'})"
+        for way, row in record["rows"].items()
+    ]
+    return [
+        "Second start of the cache script of TorchAir's documentation, from the model on its device to a first result: "
+        f"{'; '.join(found)} (medians and quartiles of {record['measured']['rounds']} starts each, npu simulated; "
+        f"[{path.name}](../benchmarks/results/{path.name}), `benchmarks/torchair_starts.py`)."
+    ]
+
+
+def _generate() -> list[str]:
+    path = newest("hugging-face")
+    if path is None:
+        return []
+    record = json.loads(path.read_text(encoding="utf-8"))
+    first, second, tracing = record["first_s"], record["second_s"], record["tracing_start"]
+    return [
+        f"`generate` of transformers with a cached `model.forward` ({record['model']}): the first answer of a second "
+        f"start after {first['median']:.2f} s ({first['q1']:.2f} to {first['q3']:.2f}), the second after "
+        f"{second['median']:.2f} s; at the start that traces the first takes {tracing['first_s']:.0f} s "
+        f"([{path.name}](../benchmarks/results/{path.name}))."
     ]
 
 

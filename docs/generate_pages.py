@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 from airgraph import Options, environment
 from airgraph.options import Group
+from airgraph.torchair.configs.setting import Setting
+from airgraph.torchair.configs.table import NPUGRAPH_EX, TORCHAIR
+from airgraph.torchair.refused import FUNCTIONS, MODULES
 
 _FOLDER = Path(__file__).parent
 
@@ -110,7 +114,46 @@ def environment_page() -> str:
     return _ENVIRONMENT + "\n".join(rows) + "\n" + _NOT_READ_BY_THE_PACKAGE
 
 
-PAGES = {_FOLDER / "options.md": options_page, _FOLDER / "environment.md": environment_page}
+def from_torchair_page() -> str:
+    """docs/from_torchair.md as it is, with its tables made anew."""
+    text = (_FOLDER / "from_torchair.md").read_text()
+    taken = [setting for setting in TORCHAIR if not setting.refusal]
+    for name, head, rows in (
+        ("settings", "| setting of `CompilerConfig` | default | option | how |", map(_setting_row, taken)),
+        ("refused settings", "| settings of `CompilerConfig` | why |", _refusal_rows(TORCHAIR)),
+        ("refused options", "| options | why |", _refusal_rows(NPUGRAPH_EX)),
+        (
+            "refused names",
+            "| name | why |",
+            [f"| `torchair.{name}` | {why} |" for name, why in {**FUNCTIONS, **MODULES}.items()],
+        ),
+    ):
+        before, begin, rest = text.partition(f"<!-- begin {name} -->\n")
+        _, end, after = rest.partition(f"<!-- end {name} -->\n")
+        rule = "|" + "---|" * (head.count("|") - 1)
+        text = before + begin + "\n".join(["", head, rule, *rows, "", ""]) + end + after
+    return text
+
+
+def _setting_row(setting: Setting) -> str:
+    option = f"`{setting.option}`" if setting.option else ""
+    return f"| `{setting.path}` | `{setting.default!r}` | {option} | {setting.meaning or 'as it is'} |"
+
+
+def _refusal_rows(table: Sequence[Setting]) -> list[str]:
+    """One row a section and reason: there are many settings of the graph engine's."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for setting in table:
+        if setting.refusal:
+            rows.setdefault((setting.path.rpartition(".")[0], setting.refusal), []).append(f"`{setting.path}`")
+    return [f"| {', '.join(paths)} | {why} |" for (_, why), paths in rows.items()]
+
+
+PAGES = {
+    _FOLDER / "options.md": options_page,
+    _FOLDER / "environment.md": environment_page,
+    _FOLDER / "from_torchair.md": from_torchair_page,
+}
 
 
 if __name__ == "__main__":
