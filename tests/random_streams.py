@@ -16,7 +16,7 @@ _aten = torch.ops.aten
 _STREAMS = (None, "a", "b", "c")
 # Of a program: what a step does, on which stream, and numbers that choose its operands.
 STEPS = st.tuples(
-    st.sampled_from(["add", "relu", "add_", "view", "record", "wait"]),
+    st.sampled_from(["add", "relu", "clone", "add_", "view", "record", "wait"]),
     st.sampled_from(_STREAMS),
     st.integers(0, 99),
     st.integers(0, 99),
@@ -42,7 +42,7 @@ def graph_of(steps: list[tuple[str, str | None, int, int]]) -> Graph:
         elif kind == "view":
             node = graph.call_function(_aten.view.default, (left, [-1]))
         else:
-            target = _aten.add.Tensor if kind == "add" else _aten.relu.default
+            target = {"add": _aten.add.Tensor, "relu": _aten.relu.default, "clone": _aten.clone.default}[kind]
             node = graph.call_function(target, (left, right) if kind == "add" else (left,))
         put_on(node, stream)
         if kind not in ("record", "wait"):

@@ -53,6 +53,38 @@ def _a_custom_operator_writes_an_intermediate(x: Tensor, y: Tensor) -> Tensor:
         return made * 2
 
 
+def _a_copy_is_read_after_others_may_write(x: Tensor, y: Tensor) -> Tensor:
+    copied = airgraph.Event("copied")
+    with scope.stream("side"):
+        old = x.clone()
+        copied.record()
+        made = (old @ y).sin()
+    copied.wait()
+    x.add_(1)
+    return made
+
+
+def _a_cast_is_read_after_others_may_write(x: Tensor, y: Tensor) -> Tensor:
+    copied = airgraph.Event("copied")
+    with scope.stream("side"):
+        old = x.to(torch.float32, copy=True)
+        copied.record()
+        made = old + y
+    copied.wait()
+    x.zero_()
+    return made
+
+
+def _a_snapshot_of_a_cache_is_read_after_it_is_written(x: Tensor, y: Tensor) -> Tensor:
+    with scope.stream("side"):
+        old = x.clone()
+        taken = airgraph.ops.record()
+        made = old * y
+    airgraph.ops.wait([taken])
+    x.index_copy_(0, torch.tensor([1]), y[:1])
+    return made
+
+
 @torch.no_grad()
 @pytest.mark.parametrize(
     "program",
@@ -62,6 +94,9 @@ def _a_custom_operator_writes_an_intermediate(x: Tensor, y: Tensor) -> Tensor:
         _old_values_are_used_on_another_stream,
         _an_argument_becomes_another,
         _a_custom_operator_writes_an_intermediate,
+        _a_copy_is_read_after_others_may_write,
+        _a_cast_is_read_after_others_may_write,
+        _a_snapshot_of_a_cache_is_read_after_it_is_written,
     ],
 )
 def test_no_copy_makes_a_race(program: Callable[[Tensor, Tensor], object]) -> None:

@@ -10,14 +10,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_streams import STEPS, graph_of
+from random_streams import STEPS, copied_at_the_end, graph_of, module_of
 from torch import Tensor, nn
 from torch.fx import Graph, GraphModule, Node
 
 import airgraph
 from airgraph import scope
 from airgraph.errors import StreamError
+from airgraph.options import Options
+from airgraph.passes.pipeline import run_passes
 from airgraph.passes.races import insert_waits, races_in
+from airgraph.passes.stream_check import check_streams
 from airgraph.program.nodes import is_view, written_nodes
 from airgraph.program.stream_marks import event_of
 from airgraph.program.streams import check_events, put_on, stream_of
@@ -81,6 +84,24 @@ def test_a_race_is_what_some_order_of_the_streams_shows(steps: list[tuple[str, s
     check_events(module.graph)
     assert not races_in(module.graph)
     assert len(_observations(module.graph)) == 1
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(STEPS, max_size=12), st.integers(0, 99), st.integers(0, 99))
+@pytest.mark.filterwarnings("ignore:airgraph. random")
+def test_passes_keep_results_and_make_no_race(
+    steps: list[tuple[str, str | None, int, int]], first: int, second: int
+) -> None:
+    gm = module_of(steps)
+    copied_at_the_end(gm, first, second)
+    given_to = [torch.randn(64), torch.randn(64)]
+    expected = [tensor.clone() for tensor in given_to]
+    expected += gm(*expected)
+    run_passes(gm, Options(), check=lambda checked: check_streams(checked, "fix", "random"))
+    assert not races_in(gm.graph), gm.graph
+    # Without races the order of the program is as good as any.
+    made = [*given_to, *gm(*given_to)]
+    torch.testing.assert_close(made, expected, msg=lambda text: f"{gm.graph}\n{text}")
 
 
 def test_waits_are_as_late_and_as_few_as_they_can_be() -> None:

@@ -47,10 +47,18 @@ def prepare(
     if dump is not None:
         dump.graph("before", lowered)
     on_change = (lambda pass_name, changed: None) if dump is None else dump.graph
-    changes = run_passes(lowered, options, example_inputs=example_inputs, on_change=on_change)
-    changes["stream_check"] = check_streams(lowered, options.stream_check, name)
-    if changes["stream_check"]:
-        on_change("stream_check", lowered)
+    policy = options.stream_check
+
+    def check(gm: GraphModule) -> int:
+        return check_streams(gm, policy, name)
+
+    changes = run_passes(lowered, options, example_inputs=example_inputs, check=check, on_change=on_change)
+    if policy != "warn" or options.post_grad_custom_post_pass is not None:
+        # Of what a pass of the user's has put on streams; a warning is given once.
+        late = check(lowered)
+        changes["stream_check"] += late
+        if late:
+            on_change("stream_check", lowered)
     ledger.count_changes(changes)
     if dump is not None:
         dump.final(lowered, plans, header=f"{name}, passes {_passes_of(options)}")

@@ -10,6 +10,7 @@ from typing import Any
 from torch.fx import Graph, GraphModule, Node
 
 from airgraph.errors import OptionError
+from airgraph.program.stream_marks import is_mark
 from airgraph.program.streams import put_on, stream_of
 from airgraph.torch_internals import inductor
 from airgraph.torch_internals.fake_tensors import FakeTensor
@@ -62,7 +63,7 @@ def register_replacement(
     trace = functools.partial(patterns.fwd_only, run_functional_passes=False, get_decomp_fn=dict)
 
     def check(match: Any) -> bool:
-        return _is_on_one_stream(match.nodes) and (extra_check is None or extra_check(match))
+        return _is_in_one_piece(match.nodes) and (extra_check is None or extra_check(match))
 
     try:
         patterns.register_replacement(
@@ -112,9 +113,18 @@ def apply_replacements(gm: GraphModule) -> int:
     return replaced
 
 
-def _is_on_one_stream(nodes: Sequence[Node]) -> bool:
-    """What several streams compute is not one operator's work."""
-    return len({stream_of(node) for node in nodes if node.op == "call_function"}) == 1
+def _is_in_one_piece(nodes: Sequence[Node]) -> bool:
+    """Whether one stream computes it, with no record or wait of that stream within: others must not see it moved."""
+    called = [node for node in nodes if node.op == "call_function"]
+    streams = {stream_of(node) for node in called}
+    if len(streams) != 1:
+        return False
+    node, last = min(called), max(called)
+    while node is not last:
+        if is_mark(node.target) and stream_of(node) in streams:
+            return False
+        node = node.next
+    return True
 
 
 def _put_on_streams(graph: Graph, before: set[Node]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.fx import Graph, GraphModule
 
-from airgraph.errors import PassError
+from airgraph.errors import PassError, StreamError
 from airgraph.options import Options
 from airgraph.passes.auto_functionalized import call_mutating_operators, note_shared_arguments
 from airgraph.passes.common_subexpressions import share_common_subexpressions
@@ -41,7 +41,8 @@ class Pass:
 
     always: it has no option. annotates: what it writes on nodes stays.
     reinplaces: it lets operators write memory that others read, and looks at the order of one stream only.
-    custom: it is the user's.
+    custom: it is the user's. as_written: it says what the program says, by operators in their places; the streams of
+    the program are checked after these and before all that others do.
     """
 
     name: str
@@ -50,18 +51,19 @@ class Pass:
     custom: bool = False
     always: bool = False
     annotates: bool = False
+    as_written: bool = False
 
 
 PASSES: tuple[Pass, ...] = (
-    Pass("auto_functionalized", call_mutating_operators, always=True),
+    Pass("auto_functionalized", call_mutating_operators, always=True, as_written=True),
+    Pass("late_waits", wait_where_used, always=True, as_written=True),
+    Pass("input_copies", copy_where_made, always=True, as_written=True),
     Pass("pattern_fusion_pass", apply_replacements),
     Pass("remove_noop_ops", remove_noops),
     Pass("overwritten_values", skip_overwritten_values, always=True),
     Pass("shape_arithmetic", fold_shape_arithmetic, always=True),
     Pass("common_subexpressions", share_common_subexpressions, always=True),
     Pass("dead_code", remove_dead_code, always=True),
-    Pass("late_waits", wait_where_used, always=True),
-    Pass("input_copies", copy_where_made, always=True),
     Pass("input_inplace_pass", reinplace_inputs, annotates=True),
     Pass("remove_cat_ops", remove_cats, reinplaces=True),
     Pass("inplace_pass", reinplace_intermediates, reinplaces=True),
@@ -73,20 +75,22 @@ def run_passes(
     options: Options,
     *,
     example_inputs: Sequence[Any] = (),
+    check: Callable[[GraphModule], int] = lambda gm: 0,
     on_change: Callable[[str, GraphModule], None] = lambda name, gm: None,
 ) -> dict[str, int]:
     """Run the passes that the options switch on; returns the number of changes by name, of those that ran.
 
+    check: of the streams of the program, as `stream_check` says; what it changes counts under this name.
     A pass works on a copy of the graph, which takes the graph's place only if it is sound afterwards. on_change: called
     with the name of each pass that changed the graph, and the graph. A built-in pass that fails is left out, with one
     warning. Raises PassError for a pass of the user's that fails or leaves an unsound graph; the graph is then as it
     was before that pass. Sound: its inputs and the number of its outputs are as before, and every new or changed node
-    can be computed.
+    can be computed. Raises StreamError where the check does.
     """
     changes: dict[str, int] = {}
     spare: Graph | None = None
     note_shared_arguments(gm)
-    for each in _chosen(options, example_inputs):
+    for each in _chosen(options, example_inputs, check):
         if each.reinplaces and (streams := len(streams_of(gm.graph))) > 1:
             log.info("%s is skipped: on %d streams reads and writes have no common order", each.name, streams)
             continue
@@ -111,13 +115,13 @@ def run_passes(
     return changes
 
 
-def _chosen(options: Options, example_inputs: Sequence[Any]) -> Iterator[Pass]:
+def _chosen(options: Options, example_inputs: Sequence[Any], check: Callable[[GraphModule], int]) -> Iterator[Pass]:
     pre, post = options.post_grad_custom_pre_pass, options.post_grad_custom_post_pass
     if pre is not None:
         yield _of_user("post_grad_custom_pre_pass", pre, options, example_inputs)
-    for each in PASSES:
-        if each.always or getattr(options, each.name):
-            yield each
+    yield from (each for each in PASSES if each.as_written)
+    yield Pass("stream_check", check)
+    yield from (each for each in PASSES if not each.as_written and (each.always or getattr(options, each.name)))
     if post is not None:
         yield _of_user("post_grad_custom_post_pass", post, options, example_inputs)
 
@@ -142,6 +146,9 @@ def _run(each: Pass, gm: GraphModule, spare: Graph | None) -> tuple[int, Graph |
         changed = each.run(gm)
         if changed or each.custom:
             gm.graph.lint()
+    except StreamError:
+        set_graph(gm, before)
+        raise
     except Exception as error:
         # Whatever a pass raises, the graph of before is whole.
         set_graph(gm, before)

@@ -1,23 +1,27 @@
-"""Whether one value of a graph may take the place of another: who writes them, and what is handed out."""
+"""Whether one value of a graph may take the place of another: who writes them and when, and what is handed out."""
 
 from __future__ import annotations
+
+import functools
 
 import torch
 from torch.fx import Graph, Node
 
 from airgraph.passes.analysis.aliases import Aliases
 from airgraph.passes.analysis.input_chain import leads_back
-from airgraph.program.nodes import written_nodes
+from airgraph.program.graph_order import GraphOrder
+from airgraph.program.nodes import is_view, written_nodes
 
 __all__ = ["MemoryUse"]
 
 
 class MemoryUse:
-    """The writes and the outputs of a graph, with its aliases; a snapshot."""
+    """The writes and the outputs of a graph, with its aliases and the order of its streams; a snapshot."""
 
     def __init__(self, graph: Graph) -> None:
         self.aliases = Aliases(graph)
         self._output = graph.output_node()
+        self._graph = graph
         self._writes: list[tuple[Node, Node]] = []
         for node in graph.nodes:
             for written in written_nodes(node):
@@ -46,14 +50,23 @@ class MemoryUse:
             return False
         if self.written(new):
             return False
-        last = max((self.aliases.position(user) for user in self.aliases.users(new)), default=-1)
+        users = [user for user in self.aliases.users(new) if not is_view(user)]
         roots = self.aliases.roots(old)
         return not any(
             self.aliases.roots(target) & roots
-            and self.aliases.position(new) < self.aliases.position(writer) <= last
+            and self.aliases.position(new) < self.aliases.position(writer)
+            and not all(self._done_before(user, writer) for user in users)
             and not _puts_back(writer, target, new, old)
             for writer, target in self._writes
         )
+
+    @functools.cached_property
+    def _order(self) -> GraphOrder:
+        return GraphOrder.of(self._graph)
+
+    def _done_before(self, user: Node, writer: Node) -> bool:
+        """Whether a value is certainly read, on whichever stream, before another operator writes."""
+        return self._order.precedes(user, writer)
 
 
 def _puts_back(writer: Node, target: Node, new: Node, old: Node) -> bool:
