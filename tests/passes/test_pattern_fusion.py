@@ -125,6 +125,34 @@ def test_a_match_lies_on_one_stream_and_stays_there(across: bool, recwarn: pytes
     assert not [each for each in recwarn if "orders the two" in str(each.message)]
 
 
+class _Written(nn.Module):
+    """What the pattern reads is written on another stream, as soon as it was read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = airgraph.Event("read")
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        with scope.stream("side"):
+            added = x + y
+            self.read.record()
+            made = added * 3
+        self.read.wait()
+        x.add_(1)
+        return made
+
+
+@torch.no_grad()
+def test_no_read_moves_behind_an_event(recwarn: pytest.WarningsRecorder) -> None:
+    airgraph.register_replacement(_scaled_sum, _as_difference, (torch.ones(2), torch.ones(2)))
+    model = _Written()
+    call = torch.compile(model, backend="airgraph", fullgraph=True, options={"stream_check": "error"})
+    given, expected = [[torch.ones(4), torch.arange(4.0)] for _ in range(2)]
+    torch.testing.assert_close(call(*given), model(*expected))
+    torch.testing.assert_close(given, expected)
+    assert not [each for each in recwarn if "orders the two" in str(each.message)]
+
+
 def _thrice(a: Tensor, factor: float) -> Tensor:
     return a * factor
 

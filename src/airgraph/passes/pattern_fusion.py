@@ -10,6 +10,7 @@ from typing import Any
 from torch.fx import Graph, GraphModule, Node
 
 from airgraph.errors import OptionError
+from airgraph.passes.analysis.memory_use import MemoryUse
 from airgraph.program.stream_marks import is_mark
 from airgraph.program.streams import put_on, stream_of
 from airgraph.torch_internals import inductor
@@ -63,7 +64,7 @@ def register_replacement(
     trace = functools.partial(patterns.fwd_only, run_functional_passes=False, get_decomp_fn=dict)
 
     def check(match: Any) -> bool:
-        return _is_in_one_piece(match.nodes) and (extra_check is None or extra_check(match))
+        return _can_be_one(match.nodes) and (extra_check is None or extra_check(match))
 
     try:
         patterns.register_replacement(
@@ -113,18 +114,22 @@ def apply_replacements(gm: GraphModule) -> int:
     return replaced
 
 
-def _is_in_one_piece(nodes: Sequence[Node]) -> bool:
-    """Whether one stream computes it, with no record or wait of that stream within: others must not see it moved."""
+def _can_be_one(nodes: Sequence[Node]) -> bool:
+    """Whether one stream computes it all, and nobody can tell that it does so where the last of it stands.
+
+    Others can who write, after an event that is recorded in between, what it reads.
+    """
     called = [node for node in nodes if node.op == "call_function"]
     streams = {stream_of(node) for node in called}
     if len(streams) != 1:
         return False
     node, last = min(called), max(called)
-    while node is not last:
-        if is_mark(node.target) and stream_of(node) in streams:
-            return False
+    while node is not last and not (is_mark(node.target) and stream_of(node) in streams):
         node = node.next
-    return True
+    if node is last:
+        return True
+    use = MemoryUse(last.graph)
+    return not any(use.written(read) for each in called for read in each.all_input_nodes)
 
 
 def _put_on_streams(graph: Graph, before: set[Node]) -> None:
