@@ -40,6 +40,20 @@ def test_an_edited_function_leaves_its_newest_two_behind(starts: Starts, tmp_pat
     assert not seen[0].parent.exists()
 
 
+def test_programs_keep_their_graphs_though_their_functions_have_one_name(starts: Starts, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    scripts = []
+    for number in range(5):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        scripts.append(write(folder, {"start": _SCRIPT.replace("EDITED", str(number))}))
+    for traced in (1, 0):
+        for script in scripts:
+            found = outcomes_of(starts, script, cache)
+            assert not found["decode"].error and found["decode"].traced == traced
+    assert len(_graphs(cache, "decode")) == len(scripts)
+
+
 def test_an_older_format_is_removed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         return x + 1

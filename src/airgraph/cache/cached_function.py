@@ -309,7 +309,7 @@ class CachedFunction:
             path = store.write(manifest, over=over)
             self._replaceable = [each for each in self._replaceable if each != over]
             manifest, self._read[path] = store.read(path), store.version(path)
-            remove_outdated(store)
+            remove_outdated(store, manifest)
         except CacheError as error:
             if self._strict:
                 raise
