@@ -1,6 +1,6 @@
 """`get_npu_backend` is a backend of torch.compile with TorchAir's settings."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from doors import both_doors
 from facade_doors import through
 from reports import report
 from torch import Tensor, nn
+from torch.fx import GraphModule
 
 import airgraph
 from airgraph import torchair
@@ -102,14 +103,97 @@ def test_a_dump_of_type_py_is_the_final_program_as_python(door: str, tmp_path: P
     compile(program.read_text(), str(program), "exec")
 
 
+class _Joins(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4))
+
+    def forward(self, x: Tensor, cache: Tensor) -> Tensor:
+        cache.add_(x)
+        return torch.cat([x * self.weight, (x + 1).exp()])
+
+
+def _set(path: str, value: object) -> torchair.CompilerConfig:
+    config: Any = torchair.CompilerConfig()
+    *sections, name = path.split(".")
+    held = config
+    for each in sections:
+        held = getattr(held, each)
+    setattr(held, name, value)
+    return config
+
+
 @torch.no_grad()
-def test_passes_of_ones_own_run_before_and_after() -> None:
-    seen = []
+@both_doors
+@pytest.mark.parametrize(
+    ("path", "off", "name"),
+    [
+        ("debug.aclgraph.disable_reinplace_inplaceable_ops_pass", True, "inplace_pass"),
+        ("debug.aclgraph.disable_reinplace_input_mutated_ops_pass", True, "input_inplace_pass"),
+        ("debug.aclgraph.remove_cat_ops", False, "remove_cat_ops"),
+        ("experimental_config.remove_noop_ops", False, "remove_noop_ops"),
+        ("experimental_config.pattern_fusion_pass", False, "pattern_fusion_pass"),
+        ("experimental_config.keep_inference_input_mutations", False, "input_inplace_pass"),
+    ],
+)
+def test_a_pass_is_switched_off(door: str, path: str, off: bool, name: str, device: str, tmp_path: Path) -> None:
+    model = _Joins().to(device)
+    for value in (not off, off):
+        airgraph.reset()
+        call = through(door, model.forward, tmp_path / str(value), _set(path, value))
+        given, expected = [[torch.ones(4, device=device), torch.zeros(4, device=device)] for _ in range(2)]
+        torch.testing.assert_close(call(*given), model(*expected))
+        torch.testing.assert_close(given, expected)
+        assert (name in airgraph.explain().to_dict()["passes"]) == (value is not off)
+
+
+@torch.no_grad()
+@both_doors
+def test_no_more_shapes_are_kept_than_the_limit_says(door: str, device: str, tmp_path: Path) -> None:
+    call = through(door, Model().forward, tmp_path, _set("debug.aclgraph.static_capture_size_limit", 1))
+    with pytest.warns(UserWarning, match="capture_limit"):
+        for rows in (2, 3, 2):
+            x = torch.randn(rows, 4, device=device)
+            torch.testing.assert_close(call(x), Model()(x))
+    assert report()["counters"]["captures"] == 3
+
+
+@torch.no_grad()
+@both_doors
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_a_frozen_parameter_is_not_looked_at_again(door: str, is_frozen: bool, device: str, tmp_path: Path) -> None:
+    model = _Joins().to(device)
+    call = through(door, model.forward, tmp_path, _set("experimental_config.frozen_parameter", is_frozen))
+    x, held = torch.ones(4, device=device), model.weight.data
+    call(x, torch.zeros(4, device=device))
+    model.weight.data = held * 5
+    made = call(x, torch.zeros(4, device=device))[:4]
+    assert made.tolist() == [1.0 if is_frozen else 5.0] * 4
+
+
+_seen: list[str] = []
+
+
+def _before(gm: GraphModule, example_inputs: Sequence[Any], config: Any) -> None:
+    _seen.append(f"before {config.debug.aclgraph.clone_input}")
+
+
+def _after(gm: GraphModule, example_inputs: Sequence[Any], config: Any) -> None:
+    _seen.append(f"after {config.debug.aclgraph.clone_input}")
+
+
+@torch.no_grad()
+@both_doors
+def test_passes_of_ones_own_run_before_and_after_with_the_settings(door: str, device: str, tmp_path: Path) -> None:
+    _seen.clear()
     config = torchair.CompilerConfig()
-    config.post_grad_custom_pre_pass = lambda gm, inputs, options: seen.append("before")
-    config.post_grad_custom_post_pass = lambda gm, inputs, options: seen.append("after")
-    torch.compile(Model(), backend=torchair.get_npu_backend(compiler_config=config))(torch.ones(2, 4))
-    assert seen == ["before", "after"]
+    config.post_grad_custom_pre_pass, config.post_grad_custom_post_pass = _before, _after
+    config.debug.aclgraph.clone_input = False
+    call = through(door, Model().forward, tmp_path, config)
+    # What is set later counts for what is made later.
+    config.debug.aclgraph.clone_input = door == "compiled"
+    call(torch.ones(2, 4, device=device))
+    assert _seen == [f"before {door == 'compiled'}", f"after {door == 'compiled'}"]
 
 
 def _silu_by_hand(x: Tensor) -> Tensor:

@@ -48,8 +48,6 @@ def test_the_defaults_are_those_of_the_options() -> None:
         # TorchAir takes 1 as True.
         ("debug.run_eagerly", 1, "force_eager", True),
         ("aclgraph_config.use_custom_pool", (0, 1), "use_graph_pool", (0, 1)),
-        ("post_grad_custom_pre_pass", _pass, "post_grad_custom_pre_pass", _pass),
-        ("post_grad_custom_post_pass", _pass, "post_grad_custom_post_pass", _pass),
         ("experimental_config.keep_inference_input_mutations", False, "input_inplace_pass", False),
         ("experimental_config.frozen_parameter", True, "frozen_parameter", True),
         ("experimental_config.remove_noop_ops", False, "remove_noop_ops", False),
@@ -58,6 +56,14 @@ def test_the_defaults_are_those_of_the_options() -> None:
 )
 def test_a_setting_comes_to_its_option_and_no_other(path: str, value: Any, option: str, expected: object) -> None:
     assert _with(path, value).as_options() == Options(**{option: expected})
+
+
+@pytest.mark.parametrize("path", ["post_grad_custom_pre_pass", "post_grad_custom_post_pass"])
+def test_a_pass_stays_the_program_s_own(path: str) -> None:
+    held = getattr(_with(path, _pass).as_options(), path)
+    assert held.__wrapped__ is _pass
+    assert _with(path, _pass).as_options() == _with(path, _pass).as_options()
+    assert _with(path, _pass).as_options() != _with(path, print).as_options()
 
 
 def test_a_dump_goes_to_its_path_or_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

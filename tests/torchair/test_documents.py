@@ -1,9 +1,11 @@
 """Programs as TorchAir's documentation writes them run unchanged: on CPU, and with the real torch_npu."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +32,54 @@ def _run(device: str, name: str, folder: Path, *python: str) -> str:
 def test_a_program_of_the_documentation_runs(device: str, name: str, tmp_path: Path) -> None:
     said = _run(device, f"{name}.py", tmp_path)
     assert "done on" in said or "before: " in said or "looks at graphs, on" in said
+
+
+def _captured(device: str, name: str, folder: Path) -> dict[str, Any]:
+    """The report of a program when it is over."""
+    program = Path(__file__).parent / "reporting_program.py"
+    done = subprocess.run(
+        [sys.executable, str(program), "run", *_SERVED_BY[device], str(_DOCUMENTS / name)],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    last = next(line for line in done.stdout.splitlines() if line.startswith("captured: "))
+    report: dict[str, Any] = json.loads(last.removeprefix("captured: "))
+    assert all(graph["state"] == "captured" for graph in report["graphs"])
+    assert report["counters"]["eager_calls"] == 0
+    return report
+
+
+def test_memory_is_shared_as_the_settings_say(device: str, tmp_path: Path) -> None:
+    graphs = _captured(device, "memory_reuse.py", tmp_path)["graphs"]
+    pools: dict[str, list[int]] = {}
+    for graph in graphs:
+        pools.setdefault(graph["name"], []).append(graph["pool"])
+    own, other, together, apart, _ = pools.values()
+    assert own == other and len(own) == 1
+    assert len(together) == len(apart) == 3
+    assert len(set(together)) == 1 and len(set(apart)) == 3
+    # With clone_input=False nothing of the caller's is copied.
+    assert graphs[-1]["copied_nbytes"] == 0 < graphs[0]["copied_nbytes"]
+
+
+def test_passes_do_what_the_settings_say(device: str, tmp_path: Path) -> None:
+    report = _captured(device, "fx_passes.py", tmp_path)
+    assert report["passes"]["input_inplace_pass"] == 1
+    assert report["passes"]["inplace_pass"] > 0 and report["passes"]["remove_cat_ops"] > 0
+    assert report["passes"]["pattern_fusion_pass"] == 1
+
+
+def test_streams_are_those_of_the_program(device: str, tmp_path: Path) -> None:
+    report = _captured(device, "multi_stream.py", tmp_path)
+    assert [graph["streams"] for graph in report["graphs"]] == [3]
+    assert report["counters"]["captures"] == 1 and report["counters"]["replays"] == 20
+    # Nothing orders too little, and the buffer is written in place.
+    assert report["passes"]["stream_check"] == 0 and report["passes"]["input_inplace_pass"] == 1
 
 
 def test_the_second_start_loads_what_the_first_has_saved(device: str, tmp_path: Path) -> None:

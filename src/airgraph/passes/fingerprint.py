@@ -74,6 +74,8 @@ def _target(function: Any) -> Any:
     """What a function or an object that is called is written as: a function or class."""
     if isinstance(function, functools.partial):
         return _target(function.func)
+    if _has_uuid(function) and hasattr(function, "__wrapped__"):
+        return _target(function.__wrapped__)
     return function if inspect.isroutine(function) or inspect.isclass(function) else type(function)
 
 

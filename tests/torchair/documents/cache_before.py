@@ -24,4 +24,5 @@ model = torch.compile(Model().npu(), backend=torchair.get_npu_backend(compiler_c
 with torch.no_grad():
     prompt = model(torch.ones(3, 2).npu())
     step = model(torch.ones(1, 2).npu())
+assert torch.equal(prompt.cpu(), torch.full((3, 1), 3.0)) and torch.equal(step.cpu(), torch.full((1, 1), 3.0))
 print("before:", prompt.shape, step.shape, "on", torch_npu.npu.get_device_name(0))

@@ -28,5 +28,5 @@ class NpuGraphExConfig(Config):
 
     def replacing(self, options: Options, names: Iterable[str]) -> Options:
         """Options with those replaced that these settings come to. Raises OptionError for what excludes another."""
-        own: dict[str, Any] = vars(self)["_settings"].options()
+        own = self._options()
         return dataclasses.replace(options, **{name: own[name] for name in names if name in own})

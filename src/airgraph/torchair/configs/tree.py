@@ -9,9 +9,12 @@ from typing import Any
 
 from airgraph.errors import OptionError
 from airgraph.options import Options
+from airgraph.torchair.configs.own_pass import OwnPass
 from airgraph.torchair.configs.setting import Setting
 
 __all__ = ["Config", "Section", "Settings"]
+
+_PASSES = ("post_grad_custom_pre_pass", "post_grad_custom_post_pass")
 
 
 class Section:
@@ -64,8 +67,16 @@ class Config(Section):
         super().__init__(Settings(table, others, others_are), "")
 
     def as_options(self) -> Options:
-        """The options of airgraph that the settings come to."""
-        return Options(**vars(self)["_settings"].options())
+        """The options of airgraph that the settings come to; passes are given a copy of these settings."""
+        return Options(**self._options())
+
+    def _options(self) -> dict[str, Any]:
+        settings: Settings = vars(self)["_settings"]
+        given = copy.copy(self)
+        return {
+            name: OwnPass(value, given, settings.values_by_path) if name in _PASSES and value is not None else value
+            for name, value in settings.options().items()
+        }
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (), vars(self)["_settings"].values_by_path
