@@ -1,10 +1,13 @@
 """The report has the promised form and explains every decision."""
 
+import functools
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import nn
 
 import airgraph
 
@@ -57,6 +60,33 @@ class Named(Stepped):
 
 def halved(x: torch.Tensor) -> torch.Tensor:
     return x / 2
+
+
+def _wrapped(function: Any) -> Any:
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+class Decorated(nn.Module):
+    @_wrapped
+    def first(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    @_wrapped
+    def second(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 2
+
+
+@torch.no_grad()
+def test_graphs_of_decorated_methods_have_the_methods_names() -> None:
+    model = Decorated()
+    for each in (model.second, model.first):
+        torch.compile(each, backend="airgraph")(torch.ones(3))
+    names = [row["name"] for row in airgraph.explain().to_dict()["graphs"]]
+    assert names == ["Decorated.second #1", "Decorated.first #1"]
 
 
 @torch.no_grad()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -133,14 +134,29 @@ def traced_function() -> str | None:
     # What comes after a graph break is a function of Dynamo's.
     if found := _AFTER_A_BREAK.fullmatch(name):
         name = f"{found[1]} from line {code.co_firstlineno}"
-    first = code.co_varnames[0] if code.co_argcount else ""
-    if first == "self" and first in values:
-        class_ = type(values[first])
-        # A decorator's function has a name of its own.
-        members = ((key, member) for each in class_.__mro__ for key, member in vars(each).items())
-        name = next((key for key, member in members if getattr(member, "__code__", None) is code), name)
-        return f"{class_.__name__}.{name}"
-    return str(name)
+    owner = _first_argument(code, values)
+    # A decorator's function has a name of its own.
+    for class_ in type(owner).__mro__:
+        for key, member in vars(class_).items():
+            if getattr(member, "__code__", None) is code and _closes_over(member, values):
+                return f"{type(owner).__name__}.{key}"
+    return f"{type(owner).__name__}.{name}" if code.co_varnames[:1] == ("self",) else str(name)
+
+
+def _first_argument(code: CodeType, values: Mapping[str, Any]) -> Any:
+    """None where there is none."""
+    if code.co_argcount:
+        return values.get(code.co_varnames[0])
+    if code.co_flags & inspect.CO_VARARGS:
+        rest = values.get(code.co_varnames[code.co_kwonlyargcount])
+        return rest[0] if isinstance(rest, tuple) and rest else None
+    return None
+
+
+def _closes_over(function: Any, values: Mapping[str, Any]) -> bool:
+    """Whether a function is the one with these values, of all that share its code."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return all(name not in values or values[name] is cell.cell_contents for name, cell in cells)
 
 
 def _called(function: Any) -> str:
