@@ -230,15 +230,29 @@ def _fields_of(class_: type) -> list[str]:
 def _is_plain(class_: type) -> bool:
     if issubclass(class_, tuple) and hasattr(class_, "_fields"):
         return _is_generated(class_.__new__) and class_.__init__ is object.__init__
-    if not dataclasses.is_dataclass(class_) or not _is_generated(class_.__init__):
+    if not dataclasses.is_dataclass(class_):
         return False
-    made_by = class_.__new__ in (object.__new__, dict.__new__, OrderedDict.__new__)
-    # transformers' results, dicts of their fields that are not None: making one again gives the same.
-    model_output = getattr(sys.modules.get("transformers.utils.generic"), "ModelOutput", None)
-    after = getattr(class_, "__post_init__", None)
-    is_model_output = model_output is not None and after is getattr(model_output, "__post_init__", None)
+    if class_.__new__ not in (object.__new__, dict.__new__, OrderedDict.__new__):
+        return False
+    if _is_model_output(class_):
+        return True
     sets_plainly = class_.__setattr__ is object.__setattr__ or _is_generated(class_.__setattr__)
-    return made_by and ((after is None and sets_plainly) or is_model_output)
+    return _is_generated(class_.__init__) and not hasattr(class_, "__post_init__") and sets_plainly
+
+
+def _is_model_output(class_: type) -> bool:
+    """Whether it is a result of transformers', a dict of its fields that are not None: making one again gives the same.
+
+    Since 5.24 transformers wraps what dataclasses wrote, to take an older name of a field.
+    """
+    generic = sys.modules.get("transformers.utils.generic")
+    model_output: Any = getattr(generic, "ModelOutput", None)
+    made: Any = class_.__init__
+    if model_output is None or getattr(class_, "__post_init__", None) is not getattr(model_output, "__post_init__", 0):
+        return False
+    wrapped = getattr(made, "__wrapped__", None)
+    is_theirs = made.__code__.co_filename == getattr(generic, "__file__", None)
+    return _is_generated(made) or (is_theirs and _is_generated(wrapped))
 
 
 def _is_generated(function: Any) -> bool:
