@@ -11,6 +11,7 @@
 #include "../engine/settings.h"
 #include "../engine/tape.h"
 #include "../internals/forms.h"
+#include "../internals/private_device.h"
 #include "../internals/tensors.h"
 #include "../kernels/table.h"
 #include "block.h"
@@ -319,6 +320,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
                           const py::object& dtype) { return unallocated(sizes, strides, to_dtype(dtype)); });
   m.def("allocate", &allocate);
   m.def("pointwise_form", &pointwise_form);
+  m.def("serve_private_device", [](const std::string& target) { serve_private_device(c10::Device(target)); });
   m.def("resize_unallocated", &resize_unallocated);
   m.def("whole", [](const py::object& untyped_storage) {
     return bytes_of(torch::createStorage(untyped_storage.ptr()), c10::DispatchKeySet(c10::DispatchKey::CPU));

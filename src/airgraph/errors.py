@@ -19,6 +19,7 @@ AirgraphError
 │       └── Unsuited   nor is any other, only the function itself
 │           └── Overlapping  an argument that is written shares memory with another
 ├── NotOffered         a name of TorchAir's that airgraph refuses    (also a NotImplementedError)
+│   └── NotImportable  the same of a module                          (also an ImportError)
 ├── PlotsMissing       the plotting library is not installed   (also an ImportError)
 ├── UnsupportedArgument  an operator of torch_npu's was given what it does not do here   (also a ValueError)
 ├── OperatorsExist     torch_npu's operators are here already  (also a RuntimeError)
@@ -36,6 +37,7 @@ __all__ = [
     "InputMoved",
     "InternalError",
     "NotAdmitted",
+    "NotImportable",
     "NotOffered",
     "OperatorsExist",
     "OptionError",
@@ -64,6 +66,10 @@ class OptionError(AirgraphError, ValueError):
 
 class NotOffered(AirgraphError, NotImplementedError):
     """A name of another package whose meaning airgraph does not offer; the message says why and what to use."""
+
+
+class NotImportable(NotOffered, ImportError):
+    """A module of another package whose meaning airgraph does not offer; the message says why."""
 
 
 class PlotsMissing(AirgraphError, ImportError):

@@ -1,5 +1,6 @@
 """Run by test_standin.py: prints what came of each question, as JSON."""
 
+import importlib
 import io
 import json
 import tempfile
@@ -116,10 +117,54 @@ def _():
     return y.tolist() == [2.0, 2.0]
 
 
+@question("times between events")
+def _():
+    first, last = torch.npu.Event(enable_timing=True), torch.npu.Event(enable_timing=True)
+    first.record()
+    torch.ones(64, 64, device="npu") @ torch.ones(64, 64, device="npu")
+    last.record(torch.npu.Stream(device="npu:0", priority=-1))
+    torch.npu.synchronize()
+    return 0 < first.elapsed_time(last) < 10_000 and torch.npu.default_stream() is torch.npu.current_stream()
+
+
+@question("states of random numbers")
+def _():
+    state = torch.npu.get_rng_state()
+    first = torch.rand(1, device="npu")
+    with torch.random.fork_rng():
+        torch.rand(3, device="npu")
+    second = torch.rand(1, device="npu")
+    torch.npu.set_rng_state(state)
+    generator = torch.Generator(device="npu").manual_seed(5)
+    drawn = torch.rand(2, generator=generator, device="npu")
+    again = torch.rand(2, generator=torch.Generator().manual_seed(5))
+    return torch.equal(torch.rand(2), torch.cat([first, second])) and torch.equal(drawn, again)
+
+
+@question("pinned memory")
+def _():
+    loaded = list(torch.utils.data.DataLoader([1.0, 2.0], pin_memory=True))
+    return torch.ones(2).pin_memory().tolist() == [1.0, 1.0] and loaded[1].item() == 2.0
+
+
+@question("storages")
+def _():
+    storage = torch.UntypedStorage(4, device="npu")
+    torch.accelerator.synchronize()
+    return len(storage) == 4 and storage.device.type == "cpu"
+
+
+@question("how CANN compiles")
+def _():
+    torch.npu.set_compile_mode(jit_compile=False)
+    torch.npu.config.allow_internal_format = True
+    return torch.npu.config.allow_internal_format
+
+
 @question("graphs by hand")
 def _():
     x, graph = torch.ones(2, device="npu"), torch.npu.NPUGraph()
-    with torch.npu.graph(graph, pool=torch.npu.graph_pool_handle()):
+    with torch.npu.graph(graph, pool=torch.npu.graph_pool_handle(), auto_dispatch_capture=True):
         y = x * 3
     x.fill_(2)
     graph.replay()
@@ -183,9 +228,48 @@ def _():
     return torch.npu.set_device(1)
 
 
+def _made_within(x):
+    mask = torch.tril(torch.ones(2, 2, device="npu:0"))
+    positions = torch.arange(2, device="npu") + torch.tensor([1, 2], device=torch.device("npu"))
+    return (x.to("npu") + positions) @ mask + x.new_zeros(2, device="npu") + torch.zeros_like(x, device="npu")
+
+
 @question("made within a compiled function")
 def _():
-    return torch.compile(lambda x: x + torch.ones(2, device="npu"), backend="airgraph", fullgraph=True)(torch.ones(2))
+    call = torch.compile(_made_within, backend="airgraph", fullgraph=True)
+    with torch.no_grad():
+        return torch.equal(call(torch.ones(2)), _made_within(torch.ones(2)))
+
+
+@question("made within a cached function")
+def _():
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        made = []
+        for _ in range(2):
+            call = airgraph.inference.cache_compile(_made_within, cache_dir=folder, strict=True)
+            made.append(torch.equal(call(torch.ones(2)), _made_within(torch.ones(2))))
+        return made == [True, True] and call.counts().traces == 0
+
+
+@question("npugraph_ex")
+def _():
+    call = torch.compile(_double, backend="npugraph_ex", options={"clone_input": False}, fullgraph=True)
+    with torch.no_grad():
+        compiled = torch.equal(call(torch.ones(2).npu()), torch.full((2,), 3.0))
+    named = torch.npu.npugraph_ex
+    return compiled and all(
+        hasattr(named, each) for each in ("inference", "scope", "register_replacement", "compile_fx")
+    )
+
+
+@question("another config")
+def _():
+    torch.npu.config.nonsense = 1
+
+
+@question("module")
+def _():
+    return importlib.import_module("torch_npu.contrib.transfer_to_npu")
 
 
 @question("installed twice for another")

@@ -24,7 +24,9 @@ def _found() -> dict[str, str]:
     [
         "factories", "moves", "modules", "default device", "loading", "the device of a tensor", "random numbers",
         "devices", "streams", "graphs by hand", "memory figures", "compiled", "moved within a compiled function",
-        "cached", "no torch function is replaced",
+        "cached", "no torch function is replaced", "times between events", "states of random numbers",
+        "pinned memory", "storages", "how CANN compiles", "made within a compiled function",
+        "made within a cached function", "npugraph_ex",
     ],
 )  # fmt: skip
 def test_it_serves(name: str) -> None:
@@ -38,7 +40,8 @@ def test_it_serves(name: str) -> None:
         ("torch_npu.npu_nonsense", "NotServed: torch_npu.npu_nonsense: the stand-in for torch_npu does not have it."),
         ("autocast", 'NotServed: torch.autocast("npu"): use torch.autocast("cpu")'),
         ("second device", "OptionError: torch.npu: device 1: the stand-in has one device, npu:0"),
-        ("made within a compiled function", "at least two devices, cpu and npu:0"),
+        ("another config", "AttributeError: torch.npu.config.nonsense: the stand-in for torch_npu has allow_internal"),
+        ("module", "NotImportable: torch_npu.contrib: the stand-in for torch_npu does not have this module"),
         ("installed twice for another", "OptionError: install: device: expected 'cpu' or 'cuda', got 'tpu'"),
     ],
 )

@@ -58,3 +58,23 @@ def test_torch_npus_own_backend_keeps_its_name_where_it_is_installed(monkeypatch
 def test_the_entry_point_is_declared() -> None:
     declared = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     assert f'\nnpugraph_ex = "{npugraph_ex.__name__}:{npugraph_ex.registered.__name__}"\n' in declared
+
+
+_REFUSED = """
+import importlib
+from airgraph.torchair.mount import mount
+mount()
+for name in ("torchair.ge", "torchair.experimental.inference", "torchair.nonsense"):
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        print(type(error).__name__, error.name, error)
+"""
+
+
+def test_a_refused_module_says_why_it_is_not_there() -> None:
+    done = subprocess.run([sys.executable, "-c", _REFUSED], capture_output=True, text=True, check=True)
+    graph_engine, experimental, nonsense = done.stdout.splitlines()
+    assert graph_engine.startswith("NotImportable torchair.ge torchair.ge is not offered: it belongs to CANN's")
+    assert experimental.startswith("NotImportable torchair.experimental torchair.experimental is not offered")
+    assert nonsense.startswith("ModuleNotFoundError torchair.nonsense No module named")

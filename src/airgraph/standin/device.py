@@ -4,8 +4,7 @@ PyTorch keeps one device for backends of others, PrivateUse1, which torch_npu ta
 and its kernels that make memory make it on the target. So all that takes a device, such as
 `torch.zeros(2, device="npu")`, `x.to("npu:0")`, `model.npu()` and `torch.set_default_device("npu")`, gives tensors of
 the target: no function is replaced, nothing is looked at on the way of a call, and compiled programs see tensors of the
-target only. Dynamo alone takes the device at its word: what a compiled function makes by `device="npu"` meets tensors
-of the target, which Dynamo refuses; `device=x.device` is right anywhere.
+target only. Traces take the device at its word, and so are told of the target as well.
 """
 
 from __future__ import annotations
@@ -15,7 +14,9 @@ from typing import Any
 
 import torch
 
+from airgraph.runtime.engine.loading import engine
 from airgraph.torch_internals.backends import name_private_backend
+from airgraph.torch_internals.fake_tensors import take_device_for
 
 __all__ = ["NAME", "register"]
 
@@ -27,6 +28,8 @@ _registered: list[torch.library.Library] = []
 def register(target: torch.device, module: ModuleType) -> None:
     """Name the device. module: what becomes `torch.npu`. To be called once a process."""
     name_private_backend(NAME, module)
+    engine().serve_private_device(target.type)
+    take_device_for(NAME, target)
     library = torch.library.Library("aten", "IMPL")
 
     def empty(size: Any, *, dtype: Any = None, memory_format: Any = None, **_: Any) -> torch.Tensor:

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from airgraph import cpu
 from airgraph.errors import OptionError
-from airgraph.standin import memory
+from airgraph.standin import on_cpu
 from airgraph.standin.refusal import NotServed
+from airgraph.standin.tuning import Config, unheeded
 
 __all__ = ["NpuModule"]
 
@@ -30,7 +30,7 @@ class NpuModule(ModuleType):
         self._target = target
         vars(self).update(_everywhere(target))
         if target.type == "cpu":
-            vars(self).update(_on_cpu())
+            vars(self).update(on_cpu.names())
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -66,38 +66,22 @@ def _everywhere(target: torch.device) -> dict[str, Any]:
 
     return {
         "Generator": generator,
+        "config": Config(),
         "current_device": lambda: 0,
         "device": device,
         "device_count": lambda: 1,
         "get_amp_supported_dtype": amp_dtypes,
         "get_device_name": lambda which=None: f"stand-in for npu on {target}",
+        "is_bf16_supported": lambda including_emulation=False: True,
         "init": lambda: None,
         "is_available": lambda: True,
         "is_initialized": lambda: True,
         "manual_seed": seed,
         "manual_seed_all": seed,
+        "set_compile_mode": unheeded("set_compile_mode"),
         "set_device": _check,
+        "set_option": unheeded("set_option"),
         "_is_in_bad_fork": lambda: False,
-    }
-
-
-def _on_cpu() -> dict[str, Any]:
-    return {
-        "Event": cpu.Event,
-        "NPUGraph": cpu.CPUGraph,
-        "Stream": cpu.Stream,
-        "current_stream": lambda which=None: cpu.current_stream(),
-        "empty_cache": lambda: None,
-        "graph": cpu.graph,
-        "graph_pool_handle": cpu.graph_pool_handle,
-        "max_memory_allocated": lambda which=None: memory.peak_nbytes(),
-        "max_memory_reserved": lambda which=None: memory.peak_nbytes(),
-        "mem_get_info": lambda which=None: memory.free_and_total_nbytes(),
-        "memory_allocated": lambda which=None: memory.resident_nbytes(),
-        "memory_reserved": lambda which=None: memory.resident_nbytes(),
-        "reset_peak_memory_stats": lambda which=None: memory.reset_peak(),
-        "stream": cpu.stream,
-        "synchronize": lambda which=None: cpu.synchronize(),
     }
 
 

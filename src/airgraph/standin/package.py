@@ -15,6 +15,7 @@ from airgraph.npu_operators import register as register_operators
 from airgraph.standin.device import register
 from airgraph.standin.npu import NpuModule
 from airgraph.standin.refusal import NotServed
+from airgraph.torchair.module_refusal import refuse_modules
 from airgraph.torchair.mount import mount
 
 __all__ = ["install"]
@@ -64,4 +65,13 @@ def install(device: str = "cpu") -> None:
     sys.modules["torch.npu"] = npu
     sys.modules["torch_npu"] = _TorchNpu(npu, target)
     sys.modules["torch_npu.npu"] = npu
+    for package in ("torch_npu", "torch.npu"):
+        refuse_modules(package, _why_no_module)
     mount()
+
+
+def _why_no_module(name: str) -> str:
+    return (
+        f"{name}: the stand-in for torch_npu does not have this module. Install torch_npu, or run it with "
+        "`airgraph run --simulate`"
+    )

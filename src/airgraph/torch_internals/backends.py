@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from types import ModuleType
 
-__all__ = ["name_private_backend"]
+import torch
+
+__all__ = ["name_private_backend", "serve_private_backend"]
 
 
 def name_private_backend(name: str, module: ModuleType) -> None:
-    """Let PyTorch's device for backends of others be one that Python registers. module: becomes `torch.<name>`."""
-    from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+    """Name PyTorch's device for backends of others, which something must serve. module: becomes `torch.<name>`."""
+    torch.utils.rename_privateuse1_backend(name)
+    torch.utils.generate_methods_for_privateuse1_backend()
+    torch._register_device_module(name, module)
 
-    _setup_privateuseone_for_python_backend(name, backend_module=module)
+
+def serve_private_backend() -> None:
+    """Let it be a device that Python registers: without generators, pinned memory and storages of its own."""
+    from torch.utils import backend_registration as registration
+
+    torch._C._acc.register_python_privateuseone_hook(registration._DummyPrivateUse1Hook())
+    torch._C._acc.register_python_privateuseone_device_guard(registration._DummyDeviceGuard())

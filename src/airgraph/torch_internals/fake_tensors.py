@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -18,4 +23,21 @@ __all__ = [
     "FakeTensorMode",
     "UnsupportedOperatorException",
     "is_traceable_wrapper_subclass",
+    "take_device_for",
 ]
+
+
+def take_device_for(device_type: str, target: torch.device) -> None:
+    """What is traced to be made on, or moved to, devices of this type is on the target, as its kernels have it."""
+
+    def names_device(op: Any) -> bool:
+        return isinstance(op, torch._ops.OpOverload) and any(each.name == "device" for each in op._schema.arguments)
+
+    def on_target(mode: FakeTensorMode, op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        device = kwargs.get("device")
+        if device is None or torch.device(device).type != device_type:
+            return NotImplemented
+        with mode:
+            return op(*args, **{**kwargs, "device": target})
+
+    fake_impls.op_implementations_checks.insert(0, (names_device, on_target))

@@ -109,9 +109,18 @@ INTERNALS = (
     ),
     _of("torch.overrides", "_get_current_function_mode_stack", used_for="modes around a call", until="as above"),
     # devices
+    _of("torch", "_register_device_module", used_for="`airgraph run` without torch_npu", until="it is documented"),
     _of(
-        "torch.utils.backend_registration", "_setup_privateuseone_for_python_backend",
-        used_for="`airgraph run` without torch_npu", until="it is documented",
+        "torch._C._acc", "register_python_privateuseone_hook", "register_python_privateuseone_device_guard",
+        used_for="the same without the native engine", until="as above",
+    ),
+    _of(
+        "torch.utils.backend_registration", "_DummyPrivateUse1Hook", "_DummyDeviceGuard",
+        used_for="the same without the native engine", until="as above",
+    ),
+    _of(
+        "torch._subclasses.fake_impls", "op_implementations_checks",
+        used_for='`device="npu"` within compiled functions, by `airgraph run` without torch_npu', until="as above",
     ),
     # settings
     _of(

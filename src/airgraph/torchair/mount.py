@@ -9,6 +9,8 @@ from typing import Any
 from airgraph import torchair
 from airgraph.torch_internals import dynamo
 from airgraph.torchair import npugraph_ex
+from airgraph.torchair.module_refusal import refuse_modules
+from airgraph.torchair.refused import MODULES
 
 __all__ = ["mount"]
 
@@ -21,6 +23,7 @@ def mount() -> None:
     Imports neither torch_npu nor torch._dynamo.
     """
     _put()
+    refuse_modules("torchair", _why_no_module)
     # torch_npu puts its own there once more when Dynamo is imported.
     dynamo.when_imported(_serve)
 
@@ -49,6 +52,11 @@ def _serve() -> None:
     _put()
     dynamo.register_backend(npugraph_ex.backend, "npugraph_ex")
     dynamo.register_backend(_npu, "npu")
+
+
+def _why_no_module(name: str) -> str | None:
+    why = MODULES.get(name.split(".")[1])
+    return why and f"{name} is not offered: {why}. See docs/from_torchair.md"
 
 
 def _npu(*args: Any, **kwargs: Any) -> Any:

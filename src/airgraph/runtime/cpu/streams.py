@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -49,13 +50,34 @@ class Stream:
 
 
 class Event:
-    """A point in a stream's order."""
+    """A point in a stream's order. enable_timing: it knows when it was recorded. blocking: without effect on CPU."""
+
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
+        if interprocess:
+            raise StreamError("interprocess: expected False, got True: events of the CPU belong to one process")
+        self.is_timed = bool(enable_timing)
+        self.recorded_s: float | None = None
 
     def record(self, stream: Stream | None = None) -> None:
         """Mark what `stream` (the current one) has been given so far."""
         capture = captures.current()
         if capture is not None:
             capture.streams.record(self, stream, current_place())
+        elif self.is_timed:
+            # Work outside of captures is done when a call returns.
+            self.recorded_s = time.perf_counter()
+
+    def elapsed_time(self, end_event: Event) -> float:
+        """Milliseconds from this event to another.
+
+        Raises StreamError where one of the two is not timed, or was not recorded outside of a capture.
+        """
+        for event in (self, end_event):
+            if not event.is_timed:
+                raise StreamError("elapsed_time: expected two events made with enable_timing=True")
+        if self.recorded_s is None or end_event.recorded_s is None:
+            raise StreamError("elapsed_time: expected two events that were recorded, outside of a capture")
+        return (end_event.recorded_s - self.recorded_s) * 1e3
 
     def wait(self, stream: Stream | None = None) -> None:
         """Later work of `stream` (the current one) runs after this event; an event never recorded is no wait."""

@@ -19,21 +19,21 @@ class OwnPass:
     """Calls `function(gm, example_inputs, config)`. values: of all settings, by path."""
 
     def __init__(self, function: Callable[..., None], config: object, values: Mapping[str, Any]) -> None:
-        self.__wrapped__, self._config, self._values = function, config, dict(values)
+        self.__wrapped__, self.config, self.values = function, config, dict(values)
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[Any], options: Options) -> None:
-        self.__wrapped__(gm, example_inputs, self._config)
+        self.__wrapped__(gm, example_inputs, self.config)
 
     def uuid(self) -> str:
         """What tells it from another in all processes. Raises Unwritable where the function holds what cannot be
         compared."""
-        read = {path: value for path, value in self._values.items() if type(value) in _PLAIN}
+        read = {path: value for path, value in self.values.items() if type(value) in _PLAIN}
         return f"{deep_identity(self.__wrapped__)} {sorted(read.items())}"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, OwnPass):
             return NotImplemented
-        return self.__wrapped__ == other.__wrapped__ and self._values == other._values
+        return self.__wrapped__ == other.__wrapped__ and self.values == other.values
 
     def __hash__(self) -> int:
         return hash(self.__wrapped__)

@@ -9,6 +9,7 @@ import torch
 
 from airgraph.program.inputs import span_nbytes
 from airgraph.torch_internals import dispatcher
+from airgraph.torch_internals.backends import serve_private_backend
 from airgraph.torch_internals.dispatcher import negated_view
 from airgraph.torch_internals.settings import kernel_settings
 
@@ -74,6 +75,11 @@ def unallocated(sizes: list[int], strides: list[int], dtype: torch.dtype) -> tor
 
 def pointwise_form(operands: list[torch.Tensor]) -> None:
     """Not known without the native engine."""
+
+
+def serve_private_device(target: str) -> None:
+    """Memory of the target's is made as with the native engine; generators and pinned memory of the device are not."""
+    serve_private_backend()
 
 
 def resize_unallocated(tensor: torch.Tensor, nbytes: int) -> None:
