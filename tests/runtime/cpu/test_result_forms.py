@@ -12,6 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
+import airgraph
+from airgraph.errors import CaptureError
 from airgraph.runtime.cpu import result_forms as module
 from airgraph.runtime.cpu.result_forms import result_forms
 from airgraph.runtime.engine.loading import engine
@@ -261,3 +263,46 @@ def test_a_start_from_files_imports_no_dynamo(tmp_path: Any) -> None:
         assert done.returncode == 0, done.stderr[-3000:]
         said.append(done.stdout.split())
     assert said == [["1", "True", "True"], ["0", "False", "False"]]
+
+
+def test_arguments_by_name_are_not_overlooked() -> None:
+    x, y = torch.ones(3, 4), torch.ones(2, 3, 4)
+    assert _check(_aten.sum.dim_IntList, x, [1], keepdim=True)
+    assert _check(_aten.sum.dim_IntList, x, dim=[1])
+    assert _check(_aten.add.Tensor, x, other=y)
+    assert _check(_aten.cat.default, [x, x], dim=1)
+    assert _check(_aten.sum.dim_IntList, x, [1], True, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", ["add", "mul", "pow", "eq", "bitwise_and", "where"])
+def test_operands_that_are_cast_first(name: str) -> None:
+    op = getattr(getattr(_aten, name), {"pow": "Tensor_Tensor", "where": "self"}.get(name, "Tensor"))
+    dtypes = [torch.int64, torch.int32] if name == "bitwise_and" else [torch.float32, torch.float64, torch.int64]
+    for a, b in itertools.product(dtypes, dtypes):
+        operands = itertools.product(_layouts(3, 4, dtype=a), _layouts(3, 4, dtype=b))
+        for left, right in operands:
+            condition = [torch.ones(3, 4, dtype=torch.bool).t().contiguous().t()] if name == "where" else []
+            _check(op, *condition, left, right)
+        for expanded in (torch.ones(4, dtype=a).expand(3, 4), torch.ones(3, 1, dtype=a).expand(3, 4)):
+            condition = [torch.ones(3, 1, dtype=torch.bool).expand(3, 4)] if name == "where" else []
+            _check(op, *condition, expanded, torch.ones(4, 3, dtype=b).t())
+            _check(op, *condition, torch.ones(4, 3, dtype=b).t(), expanded)
+
+
+def test_a_cat_of_tensors_in_two_orders_at_once() -> None:
+    image = torch.arange(18.0).as_strided((2, 1, 3, 3), (9, 1, 3, 1))
+    volume = torch.ones(2, 1, 3, 3, 3).contiguous(memory_format=torch.channels_last_3d)
+    for each in (image, volume):
+        _check(_aten.cat.default, [each, each], 1)
+        _check(_aten.cat.default, [each.contiguous(), each], 0)
+
+
+def test_the_largest_of_nothing_is_an_error() -> None:
+    graph = airgraph.cpu.CPUGraph()
+    with pytest.raises(CaptureError, match="no value for an empty tensor"), airgraph.cpu.graph(graph):
+        torch.ones(0).max()
+    for op in (torch.max, torch.min):
+        call = torch.compile(op, backend="airgraph")
+        with torch.no_grad(), pytest.warns(UserWarning, match="no value for an empty tensor"):
+            with pytest.raises(RuntimeError, match="Expected reduction dim"):
+                call(torch.ones(0))

@@ -39,6 +39,7 @@ _METADATA_ONLY = {
     *("aten::_assert_tensor_metadata", "aten::_assert_scalar", "aten::sym_constrain_range_for_size"),
     *("aten::sym_size", "aten::sym_stride", "aten::sym_numel", "aten::sym_storage_offset"),
 }
+_OF_SOMETHING = {torch.ops.aten.max.default, torch.ops.aten.min.default}
 _RESIZES = {"aten::resize_", "aten::resize_as_", "aten::_resize_output_"}
 
 
@@ -199,6 +200,9 @@ class Recorder:
         known = (op, _frozen(args), _frozen(tuple(kwargs.items())), same, torch.get_default_dtype())
         if known in self._propagated:
             return self._propagated[known]
+        if op in _OF_SOMETHING and args[0].numel() == 0:
+            # The form that writes into a given tensor does not look.
+            raise UnsupportedGraph("it has no value for an empty tensor", operator=op.name(), source=where)
         result = result_forms(op, args, kwargs)
         if result is not None:
             self._propagated[known] = result

@@ -20,6 +20,7 @@ from airgraph.runtime.engine.loading import engine
 
 __all__ = ["result_forms"]
 
+_aten = torch.ops.aten
 _META = torch.device("meta")
 
 # Operators whose results fake tensors take from a kernel for meta that is not Python's.
@@ -67,6 +68,7 @@ def result_forms(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[st
     rule = _rule(op)
     if rule is None:
         return None
+    args, kwargs = _by_position(op, args, kwargs)
     tensors: list[torch.Tensor] = leaves_of(torch.Tensor, (args, *kwargs.values()))
     if any(tensor.is_conj() or tensor.is_neg() for tensor in tensors):
         return None
@@ -80,6 +82,25 @@ def result_forms(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[st
 
 def _meta(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=_META)
+
+
+def _by_position(
+    op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[Sequence[Any], dict[str, Any]]:
+    """All arguments that have a position there, where rules look for them."""
+    positional = _positional(op)
+    if not any(name in kwargs for name in positional):
+        return args, kwargs
+    last = max(positional.index(name) for name in kwargs if name in positional)
+    defaults = [each.default_value for each in op._schema.arguments[len(args) : last + 1]]
+    names = positional[len(args) : last + 1]
+    more = [kwargs.get(name, default) for name, default in zip(names, defaults, strict=True)]
+    return (*args, *more), {name: value for name, value in kwargs.items() if name not in positional}
+
+
+@functools.cache
+def _positional(op: torch._ops.OpOverload) -> tuple[str, ...]:
+    return tuple(each.name for each in op._schema.arguments if not each.kwarg_only)
 
 
 @functools.cache
@@ -137,13 +158,44 @@ def _is_constructor(op: torch._ops.OpOverload) -> bool:
 
 def _of_operands(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     operands = [each if isinstance(each, torch.Tensor) else _NUMBER for each in args]
+    dtype = _dtype_of(op, args, kwargs)
+    # The condition of `where` stays what it is.
+    if _may_be_cast(args[1:] if op is _aten.where.self else args, dtype):
+        return None
     form = engine().pointwise_form(operands)
-    return None if form is None else _new(form, _dtype_of(op, args, kwargs))
+    return None if form is None else _new(form, dtype)
 
 
 def _of_one(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    dtype = _dtype_of(op, args, kwargs)
+    if _may_be_cast(args[:1], dtype):
+        return None
     form = engine().pointwise_form(args[:1])
-    return None if form is None else _new(form, _dtype_of(op, args, kwargs))
+    return None if form is None else _new(form, dtype)
+
+
+def _may_be_cast(operands: Sequence[Any], dtype: torch.dtype) -> bool:
+    """Whether an operand may be cast to memory of another form first, from which the result takes its strides.
+
+    dtype: of the result, which what is compared is not cast to.
+    """
+    tensors = [each for each in operands if isinstance(each, torch.Tensor)]
+    common = torch.result_type(*operands) if dtype is torch.bool and len(operands) == 2 else dtype
+    if dtype is torch.bool and len(operands) == 1:
+        common = tensors[0].dtype
+    return not all(each.dtype == common or _is_dense(each) for each in tensors)
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether its elements fill its memory, each once."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size == 1:
+            continue
+        if stride != expected:
+            return False
+        expected *= size
+    return True
 
 
 def _in_place(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -209,13 +261,19 @@ def _cat(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     first = tensors[0]
     dim = dim + first.dim() if dim < 0 else dim
     alike = all(
-        each.dtype == first.dtype and each.dim() == first.dim() and each.is_contiguous()
+        each.dtype == first.dtype and each.dim() == first.dim() and _is_only_contiguous(each)
         and all(a == b for n, (a, b) in enumerate(zip(each.shape, first.shape, strict=True)) if n != dim)
         for each in tensors
     )  # fmt: skip
     if not alike or not 0 <= dim < first.dim():
         return None
     return _like(first, [*first.shape[:dim], sum(each.shape[dim] for each in tensors), *first.shape[dim + 1 :]])
+
+
+def _is_only_contiguous(tensor: torch.Tensor) -> bool:
+    """Whether it is dense in the order of its dimensions, and not in another order that the result could take too."""
+    other = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
+    return tensor.is_contiguous() and (other is None or not tensor.is_contiguous(memory_format=other))
 
 
 def _reduced(dtype_of: Callable[[torch.dtype], torch.dtype | None]) -> Callable[..., Any]:
@@ -279,9 +337,6 @@ def _masked_fill(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     if mask.dtype != torch.bool or (isinstance(value, torch.Tensor) and value.dim()):
         return None
     return _like(x, torch.broadcast_shapes(x.shape, mask.shape))
-
-
-_aten = torch.ops.aten
 
 
 def _overloads(table: Mapping[str, tuple[str, ...]], suffix: str = "") -> list[torch._ops.OpOverload]:
