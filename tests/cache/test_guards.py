@@ -10,6 +10,7 @@ import torch
 
 from airgraph.cache.format.guard import Guard
 from airgraph.cache.format.guards import (
+    Apart,
     Contains,
     Distinct,
     Elements,
@@ -69,6 +70,7 @@ CASES: list[tuple[Guard, list[Any], list[Any]]] = [
     (Inherits(X, "inherited"), [Plain()], [Plain(inherited=2)]),
     (Same(X, "L['y']"), [ONE], [object()]),
     (Distinct(X, ["L['y']"]), [object()], [ONE]),
+    (Apart(X, ["L['y']", "L['y']"]), [object()], [ONE]),
 ]
 
 

@@ -113,3 +113,23 @@ def test_what_a_pass_holds_is_an_option_and_its_source_is_not(starts: Starts, tm
         script = write(tmp_path, {"start": _USES, "passes": _PASSES.replace("EDITED", edited)})
         assert not outcomes_of(starts, script, cache, GAIN=str(gain))["decode"].error
         assert len(_graphs(cache)) == graphs
+
+
+_CLOSURES = """
+def scaled(scale):
+    def step(x, offset=scale):
+        return x * scale + offset
+
+    return step
+
+
+for number in range(6):
+    compare(str(number), cached(scaled(float(number))))
+"""
+
+
+def test_what_a_function_holds_is_in_use_beside_others(starts: Starts, tmp_path: Path) -> None:
+    script = write(tmp_path, {"start": _CLOSURES})
+    for traced in (1, 0):
+        found = outcomes_of(starts, script, tmp_path / "cache")
+        assert [(each.error, each.traced) for each in found.values()] == [("", traced)] * 6

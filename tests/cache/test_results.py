@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from cached_functions import cached
+from cached_functions import cached, equal_to_eager
 from torch import Tensor, nn
+
+from airgraph.errors import CacheError
 
 Pair = namedtuple("Pair", ["left", "right"])
 
@@ -202,3 +204,54 @@ def test_a_number_from_sizes_is_worked_out_or_the_call_not_cached(name: str, tmp
             (got, number), (expected, right) = call(ours), count(theirs)
             assert (type(number), number) == (type(right), right)
             torch.testing.assert_close((got, ours), (expected, theirs))
+
+
+class _KeepsItsShape(nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, Any]:
+        self.last = x.shape
+        return x * 2, [x.shape, {"turned": x.T.shape}, x.shape[1:], tuple(x.shape), x.size()]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dynamic", [True, None, False])
+def test_shapes_are_those_of_the_call(dynamic: bool | None, tmp_path: Path) -> None:
+    model, twin = _KeepsItsShape(), _KeepsItsShape()
+    call = cached(model.forward, tmp_path, dynamic=dynamic)
+    for shape in ((4, 3), (5, 7), (6, 7), (5, 2)):
+        _, found = call(torch.ones(shape))
+        assert found == twin(torch.ones(shape))[1] and type(found[0]) is torch.Size
+        assert model.last == twin.last and type(model.last) is torch.Size
+
+
+class _Holder:
+    first: Tensor
+    second: Tensor
+
+    def one_view(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        view = x[1:]
+        self.first, self.second = view, view
+        return view, x * 2, view
+
+
+@torch.no_grad()
+def test_one_view_stays_one_object(tmp_path: Path) -> None:
+    holder = _Holder()
+    first, _, last = cached(holder.one_view, tmp_path)(torch.arange(4.0))
+    assert first is last and holder.first is holder.second is first
+
+
+@torch.no_grad()
+def test_a_view_that_counts_from_its_storage_is_not_kept(tmp_path: Path) -> None:
+    def absolute(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x * 2, x.as_strided((2,), (1,), 1)
+
+    def relative(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x * 2, x[1:].as_strided((2,), (1,))
+
+    part = torch.arange(20.0)[5:13]
+    with pytest.raises(CacheError, match="counts from the start of its storage"):
+        cached(absolute, tmp_path)(torch.arange(8.0))
+    call = cached(relative, tmp_path)
+    equal_to_eager(call, (torch.arange(8.0),), (part,))
+    with pytest.warns(UserWarning, match="is not cached"):
+        equal_to_eager(cached(absolute, tmp_path, strict=False), (torch.arange(8.0),), (part,))

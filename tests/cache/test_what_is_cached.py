@@ -309,3 +309,18 @@ def test_sizes_that_happen_to_be_equal_are_not_one(tmp_path: Path) -> None:
     shapes = [((2, 2), (2, 2)), ((3, 2), (2, 5)), ((4, 4), (4, 4)), ((2, 7), (7, 3))]
     equal_to_eager(call, *((torch.rand(first), torch.rand(second)) for first, second in shapes))
     assert len(call.files) == 1
+
+
+@torch.no_grad()
+def test_a_zero_is_written_over_one_of_another_sign(tmp_path: Path) -> None:
+    def step(x: Tensor, held: dict[str, float]) -> Tensor:
+        held["zero"] = 0.0
+        held["other"] = 1.0
+        return x * 2
+
+    for _ in range(2):
+        call = cached(step, tmp_path)
+        for before in (-0.0, 0.0, 1.0, -0.0):
+            held = {"zero": before, "other": before}
+            call(torch.ones(1), held)
+            assert repr(held) == "{'zero': 0.0, 'other': 1.0}"

@@ -10,6 +10,7 @@ import threading
 import time
 import types
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -322,6 +323,9 @@ class CachedFunction:
         reason = entry.why_not(values)
         if reason is not None:
             self._forget([entry])
+            # Nor is it for the next start.
+            with suppress(OSError):
+                path.unlink()
             raise CacheError(f"its graph is not right for the call that it was traced for: {reason}")
         return entry
 

@@ -21,8 +21,9 @@ from airgraph.cache.checking.scope import Reader, Roots
 from airgraph.cache.checking.watch import Watch
 from airgraph.cache.format.graph import graph_from
 from airgraph.cache.format.guard import Guard
-from airgraph.cache.format.guards import Equals, OfClass, Same
+from airgraph.cache.format.guards import Apart, Equals, OfClass, Same
 from airgraph.cache.format.manifest import CachedInput, Manifest
+from airgraph.cache.format.process import Process
 from airgraph.cache.format.source_path import Attribute, parse
 from airgraph.cache.format.torch_settings import State, settled
 from airgraph.cache.tracing.side_effects import why_no_item, why_not_written
@@ -246,8 +247,9 @@ class Entry:
                     guard.watch(watch, watch.follow(class_, path.steps[to_class + 1 :]))
                 else:
                     guard.watch_class(watch, read)
-                if isinstance(guard, Same) and (guard.other.is_global or guard.other.root in fixed):
-                    watch.add(guard.other, fixed)
+                for other in guard.others if isinstance(guard, (Apart, Same)) else ():
+                    if other.is_global or other.root in fixed:
+                        watch.add(other, fixed)
             every = (*self.manifest.inputs, *self.manifest.looked_at)
             taken = [_taken(watch, each, fixed, self._roots.cells) for each in every]
             if not self._is_sound:
@@ -255,7 +257,7 @@ class Entry:
             reader = build_reader(self.manifest, self._roots.parameters, read, taken)
             gate = engine().Gate(watch.compile(), settled(), reader)
             binding = _Binding(
-                _unless_broken(gate.read, anew, fixed, self._roots.function_globals),
+                _unless_broken(gate.read, anew, fixed, self._roots.function_globals, self.manifest.process),
                 build_result(self.manifest, self._roots.parameters, fixed, self._roots.function_globals),
             )
         except CannotCapture:
@@ -291,13 +293,23 @@ def _taken(watch: Watch, each: CachedInput, fixed: Mapping[str, Any], cells: Map
 
 
 def _unless_broken(
-    read: Callable[[tuple[Any, ...]], Any], guards: Sequence[Guard], fixed: dict[str, Any], globals_: Any
+    read: Callable[[tuple[Any, ...]], Any],
+    guards: Sequence[Guard],
+    fixed: dict[str, Any],
+    globals_: Any,
+    process: Process,
 ) -> Callable[[tuple[Any, ...]], Any]:
-    """The same, which also looks at guards that cannot be watched."""
-    if not guards:
+    """The same, which also looks at guards and groups of processes, which cannot be watched."""
+    if not guards and not process.groups:
         return read
     look = Reader(fixed, globals_)
-    return lambda values: False if any(each.broken(look) is not None for each in guards) else read(values)
+
+    def read_unless_broken(values: tuple[Any, ...]) -> Any:
+        if process.why_other_groups() is not None or any(each.broken(look) is not None for each in guards):
+            return False
+        return read(values)
+
+    return read_unless_broken
 
 
 def _program_of(manifest: Manifest, options: Options, name: str) -> CaptureProgram:

@@ -15,7 +15,7 @@ from airgraph.program import nodes, operators, trees
 from airgraph.program.code_identity import held_text, identity_of, is_code
 from airgraph.program.held_values import digest_of_value
 
-__all__ = ["deep_identity", "fingerprint", "identity", "own_sources", "sources_of_the_program_s"]
+__all__ = ["deep_identity", "fingerprint", "identity", "own_sources", "source_of", "sources_of_the_program_s"]
 
 # What passes know from elsewhere.
 _KNOWLEDGE = (nodes, operators, trees)
@@ -68,6 +68,12 @@ def identity(function: Callable[..., Any] | None) -> str:
         return repr(function.uuid())  # type: ignore[attr-defined]
     target = _target(function)
     return f"{_name(target)}\n{_source(target)}\n{_held(function)}"
+
+
+def source_of(function: Callable[..., Any]) -> str:
+    """Name and source, whatever it holds."""
+    target = _target(function)
+    return f"{_name(target)}\n{_source(target)}"
 
 
 def _target(function: Any) -> Any:

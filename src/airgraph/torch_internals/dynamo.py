@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
@@ -26,6 +27,7 @@ __all__ = [
     "current_translator",
     "debug_dir",
     "is_constant",
+    "guards_on_what_is_one",
     "is_made_within",
     "is_switched_off",
     "modified_variables",
@@ -34,6 +36,7 @@ __all__ = [
     "replace_float_wrapping",
     "settings",
     "sets_attributes",
+    "shapes_by_their_sizes",
     "source_of",
     "traced_function",
     "visit_variables",
@@ -269,6 +272,52 @@ def visit_variables(visit: Callable[[Any], None], variables: Sequence[Any], effe
     from torch._dynamo.variables.base import VariableTracker
 
     VariableTracker.visit(visit, list(variables), side_effects=effects)
+
+
+@contextmanager
+def guards_on_what_is_one() -> Iterator[None]:
+    """Traces within guard that what a function finds by two paths is one object, also where only one path is global.
+
+    Dynamo leaves those out, "technically", as it says: a function called with a global that it reads itself would
+    take any other argument for that global.
+    """
+    from torch._dynamo.guards import GuardBuilder
+    from torch._dynamo.variables import builder
+
+    make = builder.make_dupe_guard
+
+    def make_for_all(source: Any, other: Any) -> Any:
+        made = make(source, other)
+        if made is None and other and other != source:
+            return functools.partial(GuardBuilder.DUPLICATE_INPUT, source_b=other)
+        return made
+
+    builder.make_dupe_guard = make_for_all  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        builder.make_dupe_guard = make
+
+
+@contextmanager
+def shapes_by_their_sizes() -> Iterator[None]:
+    """Traces within rebuild `x.shape` from its sizes, as they do `x.size()`, instead of reading it of `x` once more."""
+    from torch._dynamo.variables import TensorVariable
+    from torch._dynamo.variables.lists import SizeVariable
+
+    read = TensorVariable.var_getattr
+
+    def read_by_sizes(self: Any, tx: Any, name: str) -> Any:
+        found = read(self, tx, name)
+        if isinstance(found, SizeVariable):
+            found.source = None
+        return found
+
+    TensorVariable.var_getattr = read_by_sizes  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        TensorVariable.var_getattr = read  # type: ignore[method-assign]
 
 
 def clear_failed_floats() -> None:

@@ -200,9 +200,15 @@ INTERNALS = (
         used_for="the names of graphs of modules and functions of torch's own", until="Dynamo names what it traces",
     ),
     _of(
-        "torch._dynamo.variables", "ConstDictVariable", "ConstantVariable", "functions", used_for="the compile cache",
-        until="as above",
+        "torch._dynamo.variables", "ConstDictVariable", "ConstantVariable", "TensorVariable", "functions",
+        used_for="the compile cache", until="as above",
     ),
+    _of(
+        "torch._dynamo.variables.builder", "make_dupe_guard", used_for="the same: arguments that are globals, too",
+        until="Dynamo guards them itself",
+    ),
+    _of("torch._dynamo.guards.GuardBuilder", "DUPLICATE_INPUT", used_for="as above", until="as above"),
+    _of("torch._dynamo.variables.lists", "SizeVariable", used_for="the same: shapes in results", until="as above"),
     _of(
         "torch._dynamo.variables.base", "AttributeMutationExisting", "AttributeMutationNew",
         "ValueMutationExisting", "ValueMutationNew", "VariableTracker",

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
+import airgraph
+
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no torch.distributed")
 
 _EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -174,3 +176,23 @@ def test_they_are_cached_by_the_name_and_ranks_of_their_group(tmp_path: Path) ->
     for start in ("0 1", "0 0", "1 1"):
         (tmp_path / "start").write_text(start)
         _run(tmp_path, program)
+
+
+@torch.no_grad()
+def test_groups_of_a_cached_graph_are_a_condition_of_each_call(tmp_path: Path) -> None:
+    from torch import distributed
+    from torch.distributed import _functional_collectives
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    def gathered(x: torch.Tensor) -> torch.Tensor:
+        return _functional_collectives.all_gather_tensor(x, 0, "0") * 2
+
+    call = airgraph.inference.cache_compile(gathered, cache_dir=tmp_path, strict=True)
+    for count in (2, 4, 2):
+        distributed.init_process_group("fake", rank=0, world_size=count, store=FakeStore())
+        try:
+            for _ in range(2):
+                assert call(torch.ones(2, 3)).shape == (2 * count, 3)
+        finally:
+            distributed.destroy_process_group()
+    assert call.counts().traces == 2

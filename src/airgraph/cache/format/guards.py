@@ -21,6 +21,7 @@ from airgraph.program.collectives import name_and_ranks
 
 __all__ = [
     "CONSTANTS",
+    "Apart",
     "Contains",
     "Distinct",
     "Elements",
@@ -330,11 +331,38 @@ class Distinct(Guard):
                     made.add("apart", slot, made.at(other))
 
 
+class Apart(Guard):
+    """None of the objects at other paths, which `expected` names, is this one, whatever argument they come by."""
+
+    __slots__ = ()
+    kind, holds = "apart", list
+
+    @property
+    def others(self) -> tuple[SourcePath, ...]:
+        return tuple(map(parse, self.expected))
+
+    def found(self, value: Any, read: Read) -> Any:
+        return self.expected if all(read(path) is not value for path in self.others) else None
+
+    def compile(self, made: GuardCompiler, read: Read) -> None:
+        given = [path for path in self.others if made.comes_with_the_call(path)]
+        if not made.comes_with_the_call(self.path):
+            for path in given:
+                made.add("among", made.at(path), (read(self.path),))
+            return
+        slot = made.at(self.path)
+        for path in given:
+            made.add("apart", slot, made.at(path))
+        fixed = tuple(read(path) for path in self.others if not made.comes_with_the_call(path))
+        if fixed:
+            made.add("among", slot, fixed)
+
+
 _KINDS: dict[str, type[Guard]] = {
     class_.kind: class_
     for class_ in (
         *(Equals, OfClass, Named, Member, Length, Keys, Elements, Contains, Excludes, Has, Lacks, Inherits),
-        *(Same, Distinct, Group),
+        *(Same, Distinct, Apart, Group),
     )
 }
 # Of these, a path has one.

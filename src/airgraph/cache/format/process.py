@@ -44,6 +44,10 @@ class Process:
             now = os.environ.get(name)
             if now != value:
                 return f"the environment variable {name}: expected {value!r}, got {now!r}"
+        return self.why_other_groups()
+
+    def why_other_groups(self) -> str | None:
+        """Which group has other ranks now, in words, or None."""
         for name, ranks in self.groups.items():
             of_group = ranks_of(name)
             if of_group != ranks:

@@ -3,8 +3,8 @@
 `{"output": 0}`, `{"number": "s0 + 1"}`, `{"argument": "L['cache']"}`, `{"constant": ...}`,
 `{"view": ["L['cache']", [2, "s0"], ["s0", 1], 0]}`, `{"tuple": [...]}`, `{"list": [...]}`,
 `{"Size": [...]}`, `{"dict": [[key, value], ...]}`, `{"record": [class, [[field, value], ...]]}`.
-`{"same": 2}` is the third container that began before, once more: of a result and of what is written, one after the
-other. A class is only ever looked up among the modules that are loaded, and must be a dataclass or a named tuple.
+`{"same": 2}` is the third container or view that began before, once more: of a result and of what is written, one after
+the other. A class is only ever looked up among the modules that are loaded, and must be a dataclass or a named tuple.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import types
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -88,8 +88,6 @@ class Structures:
             return {"number": value.text}
         if isinstance(value, ArgumentLeaf):
             return {"argument": value.path}
-        if isinstance(value, ViewLeaf):
-            return {"view": [value.path, list(value.shape), list(value.stride), value.offset]}
         if id(value) in self._paths and type(value) not in CONSTANTS:
             return {"argument": self._paths[id(value)]}
         if isinstance(value, torch.Tensor):
@@ -108,6 +106,8 @@ class Structures:
         return structure
 
     def _of_container(self, value: Any) -> Any:
+        if isinstance(value, ViewLeaf):
+            return {"view": [value.path, list(value.shape), list(value.stride), value.offset]}
         if type(value) in _SEQUENCES:
             return {type(value).__name__: [self.of(item) for item in value]}
         if type(value) is dict:
@@ -160,8 +160,6 @@ class Expressions:
                 return self.number(content)
             case "argument", str():
                 return self.argument(content)
-            case "view", [str(path), list(shape), list(stride), offset] if _are_sizes(*shape, *stride, offset):
-                return self.view(ViewLeaf(path, tuple(shape), tuple(stride), offset))
             case "constant", _:
                 return self.keep(value_from(content, {}))
             case "same", int() if 0 <= content < len(self._containers):
@@ -177,6 +175,8 @@ class Expressions:
 
     def _container(self, kind: Any, content: Any) -> ast.expr:
         match kind, content:
+            case "view", [str(path), list(shape), list(stride), offset] if _are_sizes(*shape, *stride, offset):
+                return self.view(ViewLeaf(path, tuple(shape), tuple(stride), offset))
             case "tuple", list():
                 return ast.Tuple([self.of(item) for item in content], ast.Load())
             case "list", list():
@@ -247,11 +247,12 @@ def _is_model_output(class_: type) -> bool:
     """
     generic = sys.modules.get("transformers.utils.generic")
     model_output: Any = getattr(generic, "ModelOutput", None)
-    made: Any = class_.__init__
+    made = cast(Any, class_).__init__
     if model_output is None or getattr(class_, "__post_init__", None) is not getattr(model_output, "__post_init__", 0):
         return False
     wrapped = getattr(made, "__wrapped__", None)
-    is_theirs = made.__code__.co_filename == getattr(generic, "__file__", None)
+    code = getattr(made, "__code__", None)
+    is_theirs = code is not None and code.co_filename == getattr(generic, "__file__", None)
     return _is_generated(made) or (is_theirs and _is_generated(wrapped))
 
 

@@ -76,8 +76,9 @@ class TorchAirLayout(Layout):
 
     def folders(self, function: Function) -> tuple[str, ...]:
         parts: Mapping[str, str] = function.fingerprint.parts
-        # The function's own source is compared when a file is read.
-        of_object = [f"{name}: {text}" for name, text in sorted(parts.items()) if name != "the function's sources"]
+        # The function itself is compared when a file is read.
+        of_function = ("the function's sources", "what the function holds")
+        of_object = [f"{name}: {text}" for name, text in sorted(parts.items()) if name not in of_function]
         digest = digest_of("\0".join([*of_object, function.form, "" if parts["class"] else function.name]))
         state = f"{self._state(function)}{digest}"
         return state, function.ranks.as_folder_of_torchair(), as_folder(function.method)

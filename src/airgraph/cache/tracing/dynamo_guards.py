@@ -12,6 +12,7 @@ import torch
 from airgraph.cache.format.guard import Guard, Read
 from airgraph.cache.format.guards import (
     CONSTANTS,
+    Apart,
     Contains,
     Distinct,
     Elements,
@@ -35,7 +36,7 @@ from airgraph.errors import UnsupportedPath, Unwritable
 from airgraph.program.code_identity import CODE, identity_of, is_code, with_metaclasses
 from airgraph.program.collectives import name_and_ranks
 
-__all__ = ["absence_of", "distinct_of", "guards_of", "modules_of"]
+__all__ = ["absence_of", "apart_from_changed", "distinct_of", "guards_of", "modules_of"]
 
 _CLASS = ".__class__"
 _OF_VALUES = {"CONSTANT_MATCH", "EQUALS_MATCH", "BOOL_MATCH", "NONE_MATCH", "ID_MATCH"}
@@ -79,6 +80,21 @@ def distinct_of(guards: Sequence[Guard], of_call: Collection[str], read: Read) -
         ordered = sorted(paths.values(), key=lambda path: path.root not in of_call)
         if ordered[0].root in of_call and len({path.root for path in ordered}) > 1:
             found.append(Distinct(ordered[0], [path.text for path in ordered[1:]]))
+    return found
+
+
+def apart_from_changed(guards: Sequence[Guard], changed: Sequence[tuple[SourcePath, Any]], read: Read) -> list[Guard]:
+    """That objects which the function changes are no others of those it looks at: a change would show there, too."""
+    by_class: dict[type, dict[int, SourcePath]] = {}
+    for each in guards:
+        if isinstance(each, OfClass) and each.path.steps_to_class is None:
+            value = read(each.path)
+            by_class.setdefault(type(value), {}).setdefault(id(value), each.path)
+    found: list[Guard] = []
+    for path, owner in changed:
+        others = [other.text for at, other in by_class.get(type(owner), {}).items() if at != id(owner)]
+        if others:
+            found.append(Apart(path, others))
     return found
 
 

@@ -43,6 +43,7 @@ def without_handed_through(gm: GraphModule, path_of: Callable[[int], str]) -> Re
     metadata, types = aot.lowered_metadata(), aot.output_types()
     leaves: list[AnyLeaf] = []
     kept: list[Any] = []
+    views: dict[Any, ViewLeaf] = {}
     returned: Sequence[Any] = output.args[0]  # type: ignore[assignment]
     for each, information in zip(returned, metadata.output_info, strict=True):
         value = each.meta.get("val") if isinstance(each, Node) else each
@@ -53,7 +54,9 @@ def without_handed_through(gm: GraphModule, path_of: Callable[[int], str]) -> Re
         elif information.output_type is types.is_input:
             leaves.append(ArgumentLeaf(path_of(information.base_idx)))
         elif information.output_type is types.alias_of_input:
-            leaves.append(_view(each, placeholders[information.base_idx], path_of(information.base_idx)))
+            if each not in views:
+                views[each] = _view(each, placeholders[information.base_idx], path_of(information.base_idx))
+            leaves.append(views[each])
         else:
             leaves.append(Leaf(len(kept)))
             kept.append(each)
@@ -70,13 +73,23 @@ def without_handed_through(gm: GraphModule, path_of: Callable[[int], str]) -> Re
 
 def _view(made: Any, source: Node, path: str) -> ViewLeaf:
     node = made
+    counts_from_argument = True
     while isinstance(node, Node) and node is not source:
+        counts_from_argument &= not _counts_from_storage(node)
         node = node.args[0] if is_view(node) else None
     value, whole = made.meta["val"], source.meta["val"]
+    if not counts_from_argument:
+        raise Unwritable("an output is a view of an argument that counts from the start of its storage")
     if node is not source or value.dtype is not whole.dtype or _bits(value) != _bits(whole):
         raise Unwritable("an output is a view of an argument that is made by more than sizes and strides")
     shape, stride = tuple(map(_size, value.shape)), tuple(map(_size, value.stride()))
     return ViewLeaf(path, shape, stride, _size(value.storage_offset() - whole.storage_offset()))
+
+
+def _counts_from_storage(node: Node) -> bool:
+    if node.target is not torch.ops.aten.as_strided.default:
+        return False
+    return (node.args[3] if len(node.args) > 3 else node.kwargs.get("storage_offset")) is not None
 
 
 def _bits(value: torch.Tensor) -> tuple[bool, bool]:

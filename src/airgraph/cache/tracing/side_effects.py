@@ -27,8 +27,6 @@ from airgraph.torch_internals import dynamo
 
 __all__ = ["Change", "Changes", "changes_of", "why_no_item", "why_not_written"]
 
-_MISSING = object()
-
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -50,6 +48,12 @@ class Changes:
     writes: tuple[Change, ...] = ()
     touched: tuple[tuple[Any, str | None], ...] = ()
     of_call: str | None = None
+
+    @property
+    def owners(self) -> list[tuple[SourcePath, Any]]:
+        """What is changed, each once, by path."""
+        found = {id(each.object): (each.owner, each.object) for each in self.writes}
+        return list(found.values())
 
 
 def changes_of(tx: Any, read: Read, keywords: str | None = None) -> Changes:
@@ -124,9 +128,9 @@ def _changed_items(owner: SourcePath, items: Mapping[Any, Any], read: Read) -> C
             reason = "which gets something that is no constant"
         if reason is not None:
             raise Unwritable(f"the function changes {owner.text}[{key!r}], {reason}")
-        now = held.get(key, _MISSING)
-        if type(now) is type(value.value) and now == value.value:
-            guards.append(Equals(parse(f"{owner.text}[{key!r}]"), now))
+        guard = Equals(parse(f"{owner.text}[{key!r}]"), value.value)
+        if key in held and guard.broken(read) is None:
+            guards.append(guard)
         else:
             writes.append(Change(owner, held, Item(key), value))
     return Changes(tuple(guards), tuple(writes), tuple(touched))

@@ -31,7 +31,7 @@ from airgraph.cache.format.result_spec import Structures
 from airgraph.cache.format.source_path import parse
 from airgraph.cache.format.torch_settings import State
 from airgraph.cache.tracing.collector import Collector
-from airgraph.cache.tracing.dynamo_guards import absence_of, distinct_of, guards_of, modules_of
+from airgraph.cache.tracing.dynamo_guards import absence_of, apart_from_changed, distinct_of, guards_of, modules_of
 from airgraph.cache.tracing.inputs import cached_inputs, looked_at, read_input
 from airgraph.cache.tracing.observation import Observation
 from airgraph.cache.tracing.open_floats import (
@@ -100,6 +100,13 @@ def trace(request: TraceRequest) -> Manifest:
 
 
 @contextmanager
+def _as_the_cache_needs() -> Iterator[None]:
+    """Dynamo traces otherwise within than for torch.compile."""
+    with each_size_for_itself(), dynamo.shapes_by_their_sizes(), dynamo.guards_on_what_is_one():
+        yield
+
+
+@contextmanager
 def _random_as_it_was() -> Iterator[None]:
     """Dynamo draws the numbers that a function draws, and nothing is to be executed."""
     drawn = random.getstate()
@@ -134,7 +141,7 @@ def _traced(request: TraceRequest, read: Reader, floats: FloatInputs | None) -> 
         # One function at a time, as Dynamo does it.
         with _one_at_a_time, torch.no_grad(), settings, floats_as_inputs(is_input), at_once(), collector.set_back:
             try:
-                with each_size_for_itself(), observed.observer:
+                with _as_the_cache_needs(), observed.observer:
                     result = compiled(*arguments.args, **arguments.kwargs)
                     collector.take_written()
             except Exception as error:
@@ -188,7 +195,8 @@ def _manifest(
     constants = [Equals(parse(text), value) for text, value in collected.returned.items() if type(value) in CONSTANTS]
     guarded = (*guards_of(collected.guards, read), *collected.changes.guards)
     absent = absence_of(guarded, read) if observed.asks_for_absence else []
-    guards = (*guarded, *constants, *absent, *distinct_of(guarded, request.arguments.arguments, read))
+    apart = apart_from_changed(guarded, collected.changes.owners, read)
+    guards = (*guarded, *constants, *absent, *distinct_of(guarded, request.arguments.arguments, read), *apart)
     used, namespace = observed.used(), Roots.of(request.function).function_globals
     by_hashes = observed.depends_on_hashes or depends_on_hashes(used, namespace)
     options = request.options
