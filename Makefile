@@ -84,6 +84,7 @@ bench: $(STAMPS)/demo
 	$(WITH_VENV) python benchmarks/replay.py
 	$(WITH_VENV) python benchmarks/memory.py
 	$(WITH_VENV) python benchmarks/passes.py
+	$(WITH_VENV) python benchmarks/streams.py
 	$(WITH_VENV) python benchmarks/cache.py
 	$(WITH_VENV) python benchmarks/door.py
 

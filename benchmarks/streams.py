@@ -90,11 +90,11 @@ def _intra_op(threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _graph(model: nn.Module, arguments: tuple[Tensor, ...], max_streams: int | None) -> tuple[Callable[[], None], int]:
-    """A captured graph's replay, and the threads that run it."""
+def _graph(model: nn.Module, arguments: tuple[Tensor, ...], streams: int) -> tuple[Callable[[], None], int]:
+    """A captured graph's replay on so many streams, and the threads that run it."""
     torch._dynamo.reset()
     airgraph.reset()
-    torch.compile(model, backend="airgraph", fullgraph=True, options={"max_streams": max_streams})(*arguments)
+    torch.compile(model, backend="airgraph", fullgraph=True, options={"max_streams": streams - 1})(*arguments)
     from airgraph.capture.ledger import ledger
 
     (record,) = (record for record in ledger.records if record.state == "captured")

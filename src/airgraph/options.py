@@ -122,8 +122,8 @@ class Options:
     max_streams: int | None = _option(
         None,
         "streams",
-        "how many streams of a graph run beside one another at most; None: what the device has room for, on CPU one a "
-        "core; 1: one after another",
+        "how many streams a graph uses beside the default one at most, which more tags share; None: what the device "
+        "has room for, on CPU one a core with the default one; 0: all one after another",
     )
     verify_every: int = _option(
         0,
@@ -163,7 +163,7 @@ class Options:
         if option.name == "clone_output":
             _check_clone_output(value)
         if option.name in ("capture_limit", "verify_every") or (option.name == "max_streams" and value is not None):
-            least = 0 if option.name == "verify_every" else 1
+            least = 1 if option.name == "capture_limit" else 0
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise OptionError(f"option {option.name!r}: expected an integer of at least {least}, got {value!r}.")
         if option.name.startswith("post_grad_custom") and value is not None and not callable(value):

@@ -1,5 +1,6 @@
 """Streams and events within a model: results are eager's, however they nest and whatever is written."""
 
+import gc
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 import airgraph
 from airgraph import ops, scope
 from airgraph.errors import StreamError
+from airgraph.runtime.registry import runtime_for
 
 
 class FourTensors(nn.Module):
@@ -260,3 +262,70 @@ def test_marks_within_vmap_are_about_the_whole_batch(device: str) -> None:
     x = torch.randn(3, 4, device=device)
     for call in (torch.vmap(row), torch.compile(torch.vmap(row), backend="airgraph")):
         torch.testing.assert_close(call(x), x * 2 + 1)
+
+
+class ManyStreams(nn.Module):
+    """Each stream takes what the one before has made, and the default stream takes all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made = [airgraph.Event(f"made {number}") for number in range(6)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        results = [x]
+        for number, event in enumerate(self.made):
+            with scope.stream(f"side {number}"):
+                if number:
+                    self.made[number - 1].wait()
+                results.append((results[-1] @ x).sin())
+                event.record()
+        self.made[-1].wait()
+        return torch.stack(results).sum(0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("most", [0, 1, 2, 4, None])
+def test_many_tags_share_few_streams(most: int | None, device: str) -> None:
+    model = ManyStreams()
+    call = torch.compile(model, backend="airgraph", fullgraph=True, options={"max_streams": most})
+    for _ in range(10):
+        x = torch.randn(8, 8, device=device)
+        torch.testing.assert_close(call(x), model(x))
+    (row,) = report()["graphs"]
+    assert row["state"] == "captured"
+    if device != "cpu":
+        assert row["streams"] == 1 + (6 if most is None else most)
+
+
+@torch.no_grad()
+def test_graphs_by_turns_make_no_new_streams_and_events(device: str) -> None:
+    if device == "cpu":
+        pytest.skip("streams of the CPU are no objects of a device")
+    runtime = runtime_for(device)
+    calls = [torch.compile(FourTensors().to(device), backend="airgraph", fullgraph=True) for _ in range(2)]
+    given = _arguments(FourTensors(), device)
+    counts = set()
+    for _ in range(5):
+        for call in calls:
+            call(*given)
+        counts.add((len(runtime._streams), len(runtime.event_pool()._free)))
+    assert len(counts) == 1
+
+
+@torch.no_grad()
+def test_events_of_graphs_that_are_gone_are_used_again(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if device == "cpu":
+        pytest.skip("events of the CPU are no objects of a device")
+    made = []
+    pool = runtime_for(device).event_pool()
+    make = pool._make
+    monkeypatch.setattr(pool, "_make", lambda: made.append(make()) or made[-1])
+    for _ in range(3):
+        gc.collect()
+        before = len(made)
+        call = torch.compile(FourTensors().to(device), backend="airgraph", fullgraph=True)
+        call(*_arguments(FourTensors(), device))
+        del call
+        torch._dynamo.reset()
+        airgraph.reset()
+    assert len(made) == before

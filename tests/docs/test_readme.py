@@ -44,6 +44,13 @@ def test_the_figures_of_the_passes_page_are_those_of_the_newest_json() -> None:
     assert module.render() in module.PAGE.read_text(), "run: python benchmarks/passes_figures.py"
 
 
+def test_the_figures_of_the_page_of_streams_are_those_of_the_newest_json() -> None:
+    _benchmark("result_tables")
+    _benchmark("figures")
+    module = _benchmark("streams_figures")
+    assert module.render() in module.PAGE.read_text(), "run: python benchmarks/streams_figures.py"
+
+
 @pytest.mark.parametrize("name", ["cache_figures", "door_figures", "architectures_figures"])
 def test_the_figures_of_the_cache_page_are_those_of_the_newest_json(name: str) -> None:
     _benchmark("result_tables")

@@ -6,7 +6,9 @@ import functools
 import hashlib
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from airgraph.options import Options
@@ -15,7 +17,15 @@ from airgraph.program import nodes, operators, trees
 from airgraph.program.code_identity import held_text, identity_of, is_code
 from airgraph.program.held_values import digest_of_value
 
-__all__ = ["deep_identity", "fingerprint", "identity", "own_sources", "source_of", "sources_of_the_program_s"]
+__all__ = [
+    "deep_identity",
+    "fingerprint",
+    "held_by",
+    "identity",
+    "own_sources",
+    "source_of",
+    "sources_of_the_program_s",
+]
 
 # What passes know from elsewhere.
 _KNOWLEDGE = (nodes, operators, trees)
@@ -74,6 +84,16 @@ def source_of(function: Callable[..., Any]) -> str:
     """Name and source, whatever it holds."""
     target = _target(function)
     return f"{_name(target)}\n{_source(target)}"
+
+
+def held_by(function: FunctionType) -> str:
+    """What a function has as defaults and closes over, as `identity` compares it."""
+    cells = []
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):
+            # An empty cell raises.
+            cells.append(cell.cell_contents)
+    return held_text((function.__defaults__, function.__kwdefaults__, cells))
 
 
 def _target(function: Any) -> Any:

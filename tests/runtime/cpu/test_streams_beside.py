@@ -116,7 +116,7 @@ def test_four_tensors_a_thousand_times() -> None:
 @torch.no_grad()
 def test_one_after_another_where_the_option_says_so() -> None:
     model = TwoStacks()
-    call = torch.compile(model, backend="airgraph", fullgraph=True, options={"max_streams": 1})
+    call = torch.compile(model, backend="airgraph", fullgraph=True, options={"max_streams": 0})
     x = torch.randn(3, 16)
     assert torch.equal(call(x), model(x))
     assert (_row()["streams"], _row()["threads"]) == (2, 1)

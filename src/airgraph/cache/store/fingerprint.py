@@ -16,7 +16,7 @@ from airgraph.cache.format.fingerprint import Fingerprint, digest_of
 from airgraph.cache.format.signed import FORMAT
 from airgraph.cache.store.patches import patches_of_torch
 from airgraph.options import Options
-from airgraph.passes.fingerprint import deep_identity, identity, own_sources, source_of, sources_of_the_program_s
+from airgraph.passes.fingerprint import deep_identity, held_by, own_sources, source_of, sources_of_the_program_s
 from airgraph.passes.fingerprint import fingerprint as fingerprint_of_passes
 from airgraph.program.held_values import digest_of_value
 from airgraph.torch_internals.settings import hooks_of_all_modules
@@ -50,7 +50,8 @@ def fingerprint(
     source of the function, the class of its object, `dynamic`, the decompositions, and methods of PyTorch's that were
     replaced. What else was traced is compared file by file when a graph is read, see `staleness`.
     """
-    owner, inner = getattr(function, "__self__", None), getattr(function, "__func__", function)
+    owner = getattr(function, "__self__", None)
+    inner: Any = getattr(function, "__func__", function)
     made = sorted(f"{operator}: {deep_identity(made)}" for operator, made in (decompositions or {}).items())
     sources = sources_of_the_program_s(options)
     return Fingerprint(
@@ -64,7 +65,7 @@ def fingerprint(
             **{f"option {name}": repr(value) for name, value in sorted(options.rewriting().items())},
             "dynamic": str(dynamic),
             "the function's sources": digest_of(source_of(inner)),
-            "what the function holds": digest_of(identity(inner)),
+            "what the function holds": digest_of(held_by(inner)),
             "class": "" if owner is None else f"{type(owner).__module__}.{type(owner).__qualname__}",
             "replaced methods of torch": digest_of("\0".join(patches_of_torch())),
             "hooks of all modules": digest_of_value(hooks_of_all_modules()).text,

@@ -114,14 +114,16 @@ class Capture:
         """stop_before: capture only the calls before this one."""
         graph = self.device.new_graph()
         priorities = priorities_of(self.program.gm.graph)
-        most = self.options.max_streams or self.device.capabilities.max_streams or sys.maxsize
-        count = min(len(streams_of(self.program.gm.graph)), most)
-        streams = CaptureStreams(self.device, priorities, most - 1) if count > 1 else None
+        room = self.device.capabilities.max_streams
+        most = self.options.max_streams if self.options.max_streams is not None else (room or sys.maxsize) - 1
+        side = min(len(streams_of(self.program.gm.graph)) - 1, most)
+        streams = CaptureStreams(self.device, priorities, side) if side > 0 else None
         run = _Run(self.device, self.program, self.inputs, self.buffers, stop_before, streams)
         outputs: list[Any] = []
         with uncollected(), _block_class()(self, graph, pool), suppress(_Stopped):
             outputs = run.run()
-        return Recorded(graph, outputs, run.calls, run.copied_nbytes, count, [] if streams is None else streams.held)
+        held = [] if streams is None else [streams.held]
+        return Recorded(graph, outputs, run.calls, run.copied_nbytes, side + 1, held)
 
     def discard(self, graph: Any) -> None:
         for step in (graph.reset, self.device.synchronize):

@@ -26,6 +26,7 @@ from airgraph.runtime.accelerator.capture import Capture, Recorded
 from airgraph.runtime.accelerator.footprint import predict_footprint
 from airgraph.runtime.accelerator.graph import AcceleratorGraph
 from airgraph.runtime.accelerator.pool import DevicePool
+from airgraph.runtime.accelerator.streams import EventPool
 from airgraph.runtime.engine.loading import engine
 from airgraph.runtime.protocol import Capabilities, DeviceMemory
 from airgraph.runtime.recording.inputs import CaptureInput, buffer_forms
@@ -72,6 +73,7 @@ class AcceleratorRuntime(ABC):
         self._side_streams: dict[int, Any] = {}
         self._streams: dict[tuple[int, str, int], Any] = {}
         self._events: dict[tuple[int, str, bool], Any] = {}
+        self._event_pools: dict[int, EventPool] = {}
         self._adopted: weakref.WeakValueDictionary[Any, DevicePool] = weakref.WeakValueDictionary()
 
     @property
@@ -134,6 +136,10 @@ class AcceleratorRuntime(ABC):
         if key not in self._events:
             self._events[key] = self.new_external_event() if external else self.module.Event()
         return self._events[key]
+
+    def event_pool(self) -> EventPool:
+        index = self.module.current_device()
+        return self._event_pools.setdefault(index, EventPool(self.module.Event))
 
     def synchronize(self) -> None:
         self.module.synchronize()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -11,7 +12,40 @@ from torch.fx import Node
 from airgraph.program.stream_marks import event_of
 from airgraph.program.streams import stream_of
 
-__all__ = ["CaptureStreams", "StreamsDevice"]
+__all__ = ["CaptureStreams", "EventPool", "StreamsDevice"]
+
+
+class EventPool:
+    """Events of one device. Graphs take them for as long as they live; those of graphs that are gone are used again."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._free: list[Any] = []
+
+    def take(self) -> Any:
+        try:
+            return self._free.pop()
+        except IndexError:
+            return self._make()
+
+    def give_back(self, events: list[Any]) -> None:
+        """Take them back: no graph waits for them any more."""
+        self._free.extend(events)
+
+
+class _Held:
+    """Streams and events of a graph. When it is gone its events go back to their pool."""
+
+    def __init__(self, pool: EventPool, streams: list[Any]) -> None:
+        self._pool = pool
+        self.streams = streams
+        self._events: list[Any] = []
+        weakref.finalize(self, pool.give_back, self._events)
+
+    def event(self) -> Any:
+        event = self._pool.take()
+        self._events.append(event)
+        return event
 
 
 class StreamsDevice(Protocol):
@@ -24,6 +58,10 @@ class StreamsDevice(Protocol):
 
     def stream(self, tag: str, priority: int = 0) -> Any:
         """The stream of a tag on the current device; the same for each capture."""
+        ...
+
+    def event_pool(self) -> EventPool:
+        """The events of the current device."""
         ...
 
 
@@ -45,7 +83,7 @@ class CaptureStreams:
         self._taken = [device.stream(f"side {number}", priority) for number, priority in enumerate(first)]
         self._side = {tag: self._taken[number % len(self._taken)] for number, tag in enumerate(priorities)}
         self._recorded: dict[str, Any] = {}
-        self.held: list[Any] = [*self._taken]
+        self.held = _Held(device.event_pool(), self._taken)
 
     def fork(self) -> None:
         start = self._event_on(self._default)
@@ -77,7 +115,6 @@ class CaptureStreams:
             self._recorded[tag] = self._event_on(stream)
 
     def _event_on(self, stream: Any) -> Any:
-        event = self._module.Event()
+        event = self.held.event()
         event.record(stream)
-        self.held.append(event)
         return event

@@ -30,9 +30,9 @@ class Beside:
 def beside_one_another(recording: Recording, max_streams: int | None = None) -> Beside | None:
     """None: one after another, since there is one stream or core, or running them together costs more than it brings.
 
-    max_streams: that run at the same time; None: one a core.
+    max_streams: beside the default one that run at the same time; None: one a core in all.
     """
-    threads = min(recording.order.streams, _cores() if max_streams is None else max_streams)
+    threads = min(recording.order.streams, _cores() if max_streams is None else max_streams + 1)
     if threads < 2:
         return None
     on_caller = [i for i, call in enumerate(recording.calls) if not is_of_torch(call.op)]
