@@ -62,7 +62,7 @@ def _is_private(name: str) -> bool:
 # In C++, what is promised to nobody: kernels called without the dispatcher, tensors and storages made by hand, and what
 # CPython keeps to itself.
 _OWN_IN_CPP = re.compile(
-    r"at::native\b|ATen/native/|unsafeGet|make_tensor<|ma_version_tag|PyDict_Watch|_PyObject_GetDict"
+    r"at::native\b|ATen/native/|unsafeGet|make_tensor<|ma_version_tag|PyDict_Watch|_PyObject_GetDict|tp_version_tag|_PyType_Lookup"
 )
 
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "../internals/class_version.h"
+
 namespace airgraph {
 namespace {
 
@@ -32,7 +34,7 @@ int AttributeMemo::find(PyObject* object) const {
     const auto& each = ways_.at(static_cast<size_t>(way));
     // In this order: what has the same dict as then keeps it alive, so that its version may be read.
     if (each.object == object && each.is_learned && reinterpret_cast<PyObject*>(Py_TYPE(object)) == each.type.ptr() &&
-        Py_TYPE(object)->tp_version_tag == each.type_version && dict_of(object) == each.dict &&
+        class_version(Py_TYPE(object)) == each.type_version && dict_of(object) == each.dict &&
         each.version->now() == each.seen) {
       return way;
     }
@@ -46,7 +48,7 @@ int AttributeMemo::begin(PyObject* object) {
     return kNone;
   }
   PyTypeObject* const type = Py_TYPE(object);
-  if (type->tp_getattro != PyObject_GenericGetAttr || type->tp_version_tag == 0) {
+  if (type->tp_getattro != PyObject_GenericGetAttr || class_version(type) == 0) {
     return kNone;
   }
   PyObject* const held = dict_of(object);
@@ -63,7 +65,7 @@ int AttributeMemo::begin(PyObject* object) {
     return kNone;
   }
   ways_.at(way) = {py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(type)),
-                   type->tp_version_tag,
+                   class_version(type),
                    object,
                    held,
                    std::move(version),
@@ -72,7 +74,7 @@ int AttributeMemo::begin(PyObject* object) {
 }
 
 bool AttributeMemo::is_attribute(PyObject* object, PyObject* name, const PyObject* value) {
-  PyObject* const of_class = _PyType_Lookup(Py_TYPE(object), name);
+  PyObject* const of_class = held_by_class(Py_TYPE(object), name);
   if (of_class != nullptr && is_data_descriptor(of_class)) {
     return false;
   }
@@ -83,7 +85,7 @@ bool AttributeMemo::is_attribute(PyObject* object, PyObject* name, const PyObjec
 }
 
 bool AttributeMemo::decides_presence(PyObject* object, PyObject* name, bool has) {
-  PyObject* const of_class = _PyType_Lookup(Py_TYPE(object), name);
+  PyObject* const of_class = held_by_class(Py_TYPE(object), name);
   const bool is_own = own_attribute(object, name) != nullptr;
   if (of_class == nullptr) {
     return is_own == has;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "../internals/class_version.h"
+
 namespace airgraph {
 namespace {
 
@@ -104,7 +106,7 @@ void Watch::settle() {
     all_counted_ = all_counted_ && each.version.now() != 0;
   }
   for (const auto& [address, each] : classes_) {
-    classes_seen_.push_back({&reinterpret_cast<PyTypeObject*>(each.owner.ptr())->tp_version_tag, 0, &each});
+    classes_seen_.push_back({place_of_class_version(reinterpret_cast<PyTypeObject*>(each.owner.ptr())), 0, &each});
   }
   for (const auto& each : functions_) {
     functions_seen_.push_back({reinterpret_cast<PyFunctionObject*>(each.owner.ptr()), each.code.ptr(),

@@ -1,22 +1,13 @@
-"""`airgraph` with the arguments given, and what was captured as the last line of what it says; run by tests."""
+"""Runs the program that it is given, and says what was captured as the last line; tests start it by `airgraph run`."""
 
-import atexit
 import json
+import runpy
 import sys
 
+import airgraph
+from airgraph.capture.ledger import ledger
 
-def _say() -> None:
-    import airgraph
-
-    print("captured:", json.dumps(airgraph.explain().to_dict(), default=str))
-
-
-if __name__ == "__main__":
-    from airgraph.capture.ledger import ledger
-
-    # A script's functions are gone when it is over.
-    ledger.keep_functions()
-    atexit.register(_say)
-    from airgraph_command import main
-
-    sys.exit(main())
+# The program's functions are gone when it is over.
+ledger.keep_functions()
+runpy.run_path(sys.argv[1], run_name="__main__")
+print("captured:", json.dumps(airgraph.explain().to_dict(), default=str))

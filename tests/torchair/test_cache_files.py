@@ -127,6 +127,9 @@ dist.init_process_group("gloo")
 with torch.no_grad():
     call = torchair.inference.cache_compile(Model().forward, cache_dir=sys.argv[1])
     call(torch.ones(2))
+    rank = dist.get_rank()
+    told = {"global_rank": rank + 4, "tp_rank": rank, "pp_rank": 3}
+    torchair.inference.cache_compile(Model().forward, cache_dir=sys.argv[1], **told)(torch.ones(2))
 dist.destroy_process_group()
 """
 
@@ -146,5 +149,7 @@ def test_ranks_have_folders_of_their_own(tmp_path: Path) -> None:
             check=False,
         )
         assert done.returncode == 0, done.stderr[-2000:]
-        found = re.findall(rf"ModelCacheMeta.* {what} .*/(world2global_rank[01])/forward/compiled_module", done.stdout)
-        assert sorted(found) == ["world2global_rank0", "world2global_rank1"], done.stdout
+        found = re.findall(rf"ModelCacheMeta.* {what} .*/(world2\w+)/forward/compiled_module", done.stdout)
+        asked = ["world2global_rank0", "world2global_rank1"]
+        told = ["world2global_rank4_tp_rank0_pp_rank3", "world2global_rank5_tp_rank1_pp_rank3"]
+        assert sorted(found) == [*asked, *told], done.stdout

@@ -36,9 +36,9 @@ def test_a_program_of_the_documentation_runs(device: str, name: str, tmp_path: P
 
 def _captured(device: str, name: str, folder: Path) -> dict[str, Any]:
     """The report of a program when it is over."""
-    program = Path(__file__).parent / "reporting_program.py"
+    reporting = str(Path(__file__).parent / "reporting_program.py")
     done = subprocess.run(
-        [sys.executable, str(program), "run", *_SERVED_BY[device], str(_DOCUMENTS / name)],
+        [sys.executable, "-m", "airgraph_command", "run", *_SERVED_BY[device], reporting, str(_DOCUMENTS / name)],
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -80,6 +80,20 @@ def test_streams_are_those_of_the_program(device: str, tmp_path: Path) -> None:
     assert report["counters"]["captures"] == 1 and report["counters"]["replays"] == 20
     # Nothing orders too little, and the buffer is written in place.
     assert report["passes"]["stream_check"] == 0 and report["passes"]["input_inplace_pass"] == 1
+
+
+def test_upstreams_own_runs_when_it_is_asked_for(device: str, tmp_path: Path) -> None:
+    if device != "npu":
+        pytest.skip("TorchAir itself runs on Ascend only")
+    script = tmp_path / "script.py"
+    script.write_text("import torch, torch_npu, torchair; print(torchair.CompilerConfig.__module__)")
+    said = []
+    for more in ([], ["--upstream"]):
+        command = [sys.executable, "-m", "airgraph_command", "run", "--simulate", *more, str(script)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=300)
+        assert done.returncode == 0, done.stderr[-2000:]
+        said.append(done.stdout.split()[-1])
+    assert said[0].startswith("airgraph.torchair.") and not said[1].startswith("airgraph")
 
 
 def test_the_second_start_loads_what_the_first_has_saved(device: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Ascend graphs, by torch_npu's NPUGraph. The only file that touches torch_npu."""
+"""Ascend graphs, by torch_npu's NPUGraph. Nothing else of the runtime touches torch_npu."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""What devices with graphs of their own share, whose torch module looks like torch.cuda."""
