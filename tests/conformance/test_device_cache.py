@@ -1,5 +1,6 @@
 """A function from the compile cache does on every device what one from torch.compile does."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 from reports import counters, report
 from torch import Tensor, nn
+from transformers.modeling_outputs import BaseModelOutput
 
 import airgraph
 from airgraph.cache.cached_function import CachedFunction
@@ -106,3 +108,60 @@ def test_what_cannot_be_cached_runs_all_the_same(device: str, tmp_path: Path) ->
     with pytest.warns(UserWarning, match="first is not cached but compiled at every start: an output is a view"):
         out = call(x)
     assert out.data_ptr() == x[1:].data_ptr()
+
+
+def asks_for_its_type(x: Tensor) -> Tensor:
+    return x + 1 if type(x) is Tensor else x
+
+
+def part(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x[:2], x + 1
+
+
+def reshaped(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x.view(-1, 2), x.sum(0)
+
+
+def split(x: Tensor) -> tuple[Tensor, ...]:
+    first, second, rest = x.split([2, 1, x.shape[0] - 3])
+    return rest, first, second * 2
+
+
+def argument(x: Tensor) -> tuple[Tensor, torch.Size, Tensor]:
+    return x, x.shape, x * 2
+
+
+def model_output(x: Tensor) -> Any:
+    return BaseModelOutput(last_hidden_state=x * 2)
+
+
+def of_a_global(x: Tensor) -> Tensor:
+    return x * TABLE["row"]
+
+
+TABLE: dict[str, Tensor] = {}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "function",
+    [asks_for_its_type, part, reshaped, split, argument, model_output, of_a_global],
+    ids=lambda f: f.__name__,
+)
+def test_what_programs_commonly_do_is_cached(function: Callable[..., Any], device: str, tmp_path: Path) -> None:
+    TABLE["row"] = torch.full((4,), 3.0, device=device)
+    for start in range(2):
+        call = airgraph.inference.cache_compile(function, cache_dir=tmp_path, strict=True)
+        for rows in (5, 6):
+            x = torch.randn(rows, 4, device=device)
+            made, expected = call(x), function(x)
+            torch.testing.assert_close(tuple_of(made), tuple_of(expected))
+            assert type(made) is type(expected)
+            if function in (part, reshaped, argument):
+                # The caller's own memory.
+                assert made[0].data_ptr() == x.data_ptr()
+        assert call.counts().traces == (1 if start == 0 else 0)
+
+
+def tuple_of(result: Any) -> Any:
+    return tuple(result.values()) if isinstance(result, dict) else result
