@@ -45,7 +45,13 @@ def _graph_engine(path: str, default: Any) -> Setting:
 
 
 def _function(path: str) -> Setting:
-    return Setting(path=path, default=None, accepted=FUNCTION, option=path)
+    return Setting(
+        path=path,
+        default=None,
+        accepted=FUNCTION,
+        option=path,
+        meaning="called with a copy of these settings, where a pass of airgraph's gets its options",
+    )
 
 
 def _dump_dir(value: Any, values: Mapping[str, Any]) -> str | None:
