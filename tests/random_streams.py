@@ -55,7 +55,7 @@ def module_of(steps: list[tuple[str, str | None, int, int]]) -> GraphModule:
     return GraphModule(nn.Module(), graph_of(steps))
 
 
-def copied_at_the_end(gm: GraphModule, first: int, second: int) -> None:
+def copied_at_the_end(gm: GraphModule, first: int, second: int, device: str = "cpu") -> None:
     """Write both arguments as functionalization has it: a copy of what is made, at the end; values are known."""
     output = gm.graph.output_node()
     x, y = gm.graph.find_nodes(op="placeholder")
@@ -72,5 +72,5 @@ def copied_at_the_end(gm: GraphModule, first: int, second: int) -> None:
     output.args = (tuple(results),)
     for node in gm.graph.nodes:
         if node.op == "placeholder" or (node.op == "call_function" and event_of(node) is None):
-            node.meta["val"] = torch.empty(64)
+            node.meta["val"] = torch.empty(64, device=device)
     gm.recompile()

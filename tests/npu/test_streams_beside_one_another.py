@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 from devices import why_missing
@@ -12,6 +13,7 @@ pytestmark = pytest.mark.skipif(
     why_missing("npu") is not None or "simcann" not in sys.modules, reason="needs the simulated Ascend runtime"
 )
 
+_TESTS = str(Path(__file__).parents[1])
 _FOUR_TENSORS = """
 import warnings, torch, torch_npu, airgraph
 from airgraph import ops, scope
@@ -95,6 +97,52 @@ def test_four_tensors_on_three_streams(schedule: str, times: int) -> None:
 def test_a_race_shows_where_nobody_looks_and_is_mended_where_somebody_does() -> None:
     off, fixed = map(int, _output_of(_RACE, "adversarial").split("stale ")[1].split())
     assert off > 0 and fixed == 0
+
+
+_RANDOM = """
+import copy, random, sys, torch, torch_npu
+from random_streams import copied_at_the_end, module_of
+from airgraph.capture.callable import GraphedCallable
+from airgraph.options import Options
+from airgraph.passes.pipeline import run_passes
+from airgraph.passes.stream_check import check_streams
+from airgraph.program.inputs import InputPlan, InputRole
+from airgraph.program.program import CaptureProgram
+from airgraph.runtime.registry import runtime_for
+
+torch.set_grad_enabled(False)
+kinds, streams = ["add", "relu", "clone", "view", "record", "wait"], [None, "a", "b", "c"]
+states = []
+for seed in range(PROGRAMS):
+    draw = random.Random(seed)
+    steps = [
+        (draw.choice(kinds), draw.choice(streams), draw.randrange(100), draw.randrange(100))
+        for _ in range(draw.randrange(4, 20))
+    ]
+    gm = module_of(steps)
+    copied_at_the_end(gm, draw.randrange(100), draw.randrange(100), "npu")
+    eager = copy.deepcopy(gm)
+    options = Options(max_streams=draw.choice([None, 1, 2]), clone_input=draw.random() < 0.5)
+    run_passes(gm, options, check=lambda checked: check_streams(checked, "fix", "random"))
+    plans = tuple(InputPlan(number, InputRole.MUTATED, name) for number, name in enumerate("xy"))
+    program = CaptureProgram.build(f"random {seed}", gm, plans, torch.device("npu:0"))
+    graphed = GraphedCallable(program, runtime_for("npu"), options)
+    given = [torch.randn(64, device="npu") for _ in range(2)]
+    expected = [each.clone() for each in given]
+    for _ in range(4):
+        made, right = graphed.call(*given), eager(*expected)
+        for ours, theirs in zip([*made, *given], [*right, *expected], strict=True):
+            assert torch.equal(ours.cpu(), theirs.cpu()), (seed, steps, str(gm.graph))
+    states.append(bool(graphed.captures))
+assert all(states)
+print("right", len(states))
+"""
+
+
+@pytest.mark.parametrize(("schedule", "programs"), [("adversarial", 60), ("seed:3", 30)])
+def test_random_programs_give_eagers_results(schedule: str, programs: int) -> None:
+    program = f"import sys\nsys.path.insert(0, {_TESTS!r})\n" + _RANDOM.replace("PROGRAMS", str(programs))
+    assert f"right {programs}" in _output_of(program, schedule)
 
 
 _PRIORITIES = """
