@@ -28,14 +28,13 @@ def _run(device: str, name: str, folder: Path, *python: str) -> str:
     return done.stdout + done.stderr if python else done.stdout
 
 
-@pytest.mark.parametrize("name", ["memory_reuse", "fx_passes", "multi_stream", "cache_before"])
-def test_a_program_of_the_documentation_runs(device: str, name: str, tmp_path: Path) -> None:
-    said = _run(device, f"{name}.py", tmp_path)
-    assert "done on" in said or "before: " in said or "looks at graphs, on" in said
+def test_a_program_of_the_documentation_runs(device: str, tmp_path: Path) -> None:
+    # The others are run below.
+    assert "before: torch.Size([3, 1]) torch.Size([1, 1]) on" in _run(device, "cache_before.py", tmp_path)
 
 
 def _captured(device: str, name: str, folder: Path) -> dict[str, Any]:
-    """The report of a program when it is over."""
+    """The report of a program that has come to its end."""
     reporting = str(Path(__file__).parent / "reporting_program.py")
     done = subprocess.run(
         [sys.executable, "-m", "airgraph_command", "run", *_SERVED_BY[device], reporting, str(_DOCUMENTS / name)],
@@ -47,6 +46,7 @@ def _captured(device: str, name: str, folder: Path) -> dict[str, Any]:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
+    assert "done" in done.stdout
     last = next(line for line in done.stdout.splitlines() if line.startswith("captured: "))
     report: dict[str, Any] = json.loads(last.removeprefix("captured: "))
     assert all(graph["state"] == "captured" for graph in report["graphs"])
