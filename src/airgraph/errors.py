@@ -19,7 +19,7 @@ AirgraphError
 │       └── Unsuited   nor is any other, only the function itself
 │           └── Overlapping  an argument that is written shares memory with another
 ├── NotOffered         a name of TorchAir's that airgraph refuses    (also a NotImplementedError)
-│   └── NotImportable  the same of a module                          (also an ImportError)
+│   └── NotImportable  the same of a module                  (also a ModuleNotFoundError)
 ├── PlotsMissing       the plotting library is not installed   (also an ImportError)
 ├── UnsupportedArgument  an operator of torch_npu's was given what it does not do here   (also a ValueError)
 ├── OperatorsExist     torch_npu's operators are here already  (also a RuntimeError)
@@ -68,7 +68,7 @@ class NotOffered(AirgraphError, NotImplementedError):
     """A name of another package whose meaning airgraph does not offer; the message says why and what to use."""
 
 
-class NotImportable(NotOffered, ImportError):
+class NotImportable(NotOffered, ModuleNotFoundError):
     """A module of another package whose meaning airgraph does not offer; the message says why."""
 
 

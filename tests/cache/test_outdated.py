@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from cached_functions import cached
 from starts import Starts, outcomes_of, write
 
+from airgraph.cache.store import outdated
 from airgraph.options import Options
 
 _SCRIPT = """
@@ -133,3 +135,13 @@ def test_what_a_function_holds_is_in_use_beside_others(starts: Starts, tmp_path:
     for traced in (1, 0):
         found = outcomes_of(starts, script, tmp_path / "cache")
         assert [(each.error, each.traced) for each in found.values()] == [("", traced)] * 6
+
+
+def test_what_functions_hold_fills_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scaled(scale: float) -> Callable[[torch.Tensor], torch.Tensor]:
+        return lambda x: x * scale
+
+    monkeypatch.setattr(outdated, "_MOST_STATES", 5)
+    for number in range(9):
+        cached(scaled(float(number)), tmp_path)(torch.ones(2))
+    assert len(_graphs(tmp_path)) == 6

@@ -324,3 +324,15 @@ def test_a_zero_is_written_over_one_of_another_sign(tmp_path: Path) -> None:
             held = {"zero": before, "other": before}
             call(torch.ones(1), held)
             assert repr(held) == "{'zero': 0.0, 'other': 1.0}"
+
+
+@torch.no_grad()
+def test_keys_of_any_text_are_written(tmp_path: Path) -> None:
+    def step(x: Tensor, held: dict[str, int]) -> Tensor:
+        held["a\nb"] = 3
+        return x * 2
+
+    for _ in range(2):
+        held: dict[str, int] = {}
+        cached(step, tmp_path)(torch.ones(1), held)
+        assert held == {"a\nb": 3}

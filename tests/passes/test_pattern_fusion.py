@@ -125,6 +125,41 @@ def test_a_match_lies_on_one_stream_and_stays_there(across: bool, recwarn: pytes
     assert not [each for each in recwarn if "orders the two" in str(each.message)]
 
 
+def _both(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    made = a.sin()
+    return made, made * b
+
+
+def _both_otherwise(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    made = a.sin()
+    return made, b * made
+
+
+class _Awaited(nn.Module):
+    """The second result of the pattern needs what the first does not wait for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made = airgraph.Event("made")
+
+    def forward(self, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        with scope.stream("side"):
+            y = w @ w
+            self.made.record()
+        first = x.sin()
+        self.made.wait()
+        return first + 1, first * y
+
+
+@torch.no_grad()
+def test_no_result_of_several_moves_ahead_of_a_wait(recwarn: pytest.WarningsRecorder) -> None:
+    airgraph.register_replacement(_both, _both_otherwise, (torch.ones(2, 2), torch.ones(2, 2)))
+    call = torch.compile(_Awaited(), backend="airgraph", fullgraph=True, options={"stream_check": "error"})
+    given = torch.randn(4, 4), torch.randn(4, 4)
+    torch.testing.assert_close(call(*given), _Awaited()(*given))
+    assert not [each for each in recwarn if "orders the two" in str(each.message)]
+
+
 class _Written(nn.Module):
     """What the pattern reads is written on another stream, as soon as it was read."""
 

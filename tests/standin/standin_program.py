@@ -154,6 +154,21 @@ def _():
     return len(storage) == 4 and storage.device.type == "cpu"
 
 
+@question("streams within a graph by hand")
+def _():
+    x, graph, side = torch.ones(2, device="npu"), torch.npu.NPUGraph(), torch.npu.Stream()
+    with torch.npu.graph(graph):
+        side.wait_stream(torch.npu.current_stream())
+        with torch.npu.stream(side):
+            beside = x * 2
+        y = x + 1
+        torch.npu.current_stream().wait_stream(side)
+        y = y + beside
+    x.fill_(3)
+    graph.replay()
+    return y.tolist() == [10.0, 10.0]
+
+
 @question("how CANN compiles")
 def _():
     torch.npu.set_compile_mode(jit_compile=False)

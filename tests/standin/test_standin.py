@@ -26,7 +26,7 @@ def _found() -> dict[str, str]:
         "devices", "streams", "graphs by hand", "memory figures", "compiled", "moved within a compiled function",
         "cached", "no torch function is replaced", "times between events", "states of random numbers",
         "pinned memory", "storages", "how CANN compiles", "made within a compiled function",
-        "made within a cached function", "npugraph_ex",
+        "made within a cached function", "npugraph_ex", "streams within a graph by hand",
     ],
 )  # fmt: skip
 def test_it_serves(name: str) -> None:

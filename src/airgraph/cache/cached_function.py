@@ -323,9 +323,10 @@ class CachedFunction:
         reason = entry.why_not(values)
         if reason is not None:
             self._forget([entry])
-            # Nor is it for the next start.
-            with suppress(OSError):
-                path.unlink()
+            if path in self._read:
+                # Nor is it for the next start.
+                with suppress(OSError):
+                    path.unlink()
             raise CacheError(f"its graph is not right for the call that it was traced for: {reason}")
         return entry
 

@@ -302,10 +302,10 @@ def _unless_broken(
     """The same, which also looks at guards and groups of processes, which cannot be watched."""
     if not guards and not process.groups:
         return read
-    look = Reader(fixed, globals_)
+    look, are_groups_the_same = Reader(fixed, globals_), process.groups_now()
 
     def read_unless_broken(values: tuple[Any, ...]) -> Any:
-        if process.why_other_groups() is not None or any(each.broken(look) is not None for each in guards):
+        if not are_groups_the_same() or any(each.broken(look) is not None for each in guards):
             return False
         return read(values)
 

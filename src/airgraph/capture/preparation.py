@@ -56,7 +56,7 @@ def prepare(
     if policy != "warn" or options.post_grad_custom_post_pass is not None:
         # Of what a pass of the user's has put on streams; a warning is given once.
         late = check(lowered)
-        changes["stream_check"] += late
+        changes["stream_check"] = changes.get("stream_check", 0) + late
         if late:
             on_change("stream_check", lowered)
     ledger.count_changes(changes)

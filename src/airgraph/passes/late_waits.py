@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch.fx import GraphModule, Node
 
 from airgraph.program.collectives import is_wait_for_collective
-from airgraph.program.streams import put_on, stream_of
+from airgraph.program.streams import put_on, stream_of, streams_of
 
-__all__ = ["wait_where_used"]
+__all__ = ["wait_later_on_one_stream", "wait_where_used"]
 
 
 def wait_where_used(gm: GraphModule) -> int:
@@ -26,6 +26,11 @@ def wait_where_used(gm: GraphModule) -> int:
         put_on(node, _stream(users[0]))
         moved += 1
     return moved
+
+
+def wait_later_on_one_stream(gm: GraphModule) -> int:
+    """The same once more, where what was used first may be gone. With several streams the waits have their places."""
+    return wait_where_used(gm) if len(streams_of(gm.graph)) == 1 else 0
 
 
 def _stream(user: Node) -> str | None:

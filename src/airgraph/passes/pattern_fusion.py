@@ -64,7 +64,7 @@ def register_replacement(
     trace = functools.partial(patterns.fwd_only, run_functional_passes=False, get_decomp_fn=dict)
 
     def check(match: Any) -> bool:
-        return _can_be_one(match.nodes) and (extra_check is None or extra_check(match))
+        return _can_be_one(match) and (extra_check is None or extra_check(match))
 
     try:
         patterns.register_replacement(
@@ -114,12 +114,13 @@ def apply_replacements(gm: GraphModule) -> int:
     return replaced
 
 
-def _can_be_one(nodes: Sequence[Node]) -> bool:
-    """Whether one stream computes it all, and nobody can tell that it does so where the last of it stands.
+def _can_be_one(match: Any) -> bool:
+    """Whether one stream computes it all, and nobody can tell that it does so in one place: that of the last of it, or
+    of the first of several results.
 
-    Others can who write, after an event that is recorded in between, what it reads.
+    Others can who write, after an event that is recorded in between, what it reads; or it may be ahead of a wait.
     """
-    called = [node for node in nodes if node.op == "call_function"]
+    called = [node for node in match.nodes if node.op == "call_function"]
     streams = {stream_of(node) for node in called}
     if len(streams) != 1:
         return False
@@ -128,6 +129,8 @@ def _can_be_one(nodes: Sequence[Node]) -> bool:
         node = node.next
     if node is last:
         return True
+    if len(match.output_nodes()) > 1:
+        return False
     use = MemoryUse(last.graph)
     return not any(use.written(read) for each in called for read in each.all_input_nodes)
 

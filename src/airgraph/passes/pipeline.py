@@ -18,7 +18,7 @@ from airgraph.passes.common_subexpressions import share_common_subexpressions
 from airgraph.passes.custom import Before
 from airgraph.passes.dead_code import remove_dead_code
 from airgraph.passes.input_copies import copy_where_made
-from airgraph.passes.late_waits import wait_where_used
+from airgraph.passes.late_waits import wait_later_on_one_stream, wait_where_used
 from airgraph.passes.noop import remove_noops
 from airgraph.passes.overwritten import skip_overwritten_values
 from airgraph.passes.pattern_fusion import apply_replacements
@@ -64,6 +64,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("shape_arithmetic", fold_shape_arithmetic, always=True),
     Pass("common_subexpressions", share_common_subexpressions, always=True),
     Pass("dead_code", remove_dead_code, always=True),
+    Pass("late_waits", wait_later_on_one_stream, always=True),
     Pass("input_inplace_pass", reinplace_inputs, annotates=True),
     Pass("remove_cat_ops", remove_cats, reinplaces=True),
     Pass("inplace_pass", reinplace_intermediates, reinplaces=True),
@@ -99,7 +100,7 @@ def run_passes(
             gm.recompile()
         start = time.perf_counter()
         try:
-            changes[each.name], spare = _run(each, gm, spare)
+            changed, spare = _run(each, gm, spare)
         except PassError as error:
             spare = None
             if each.custom:
@@ -108,8 +109,9 @@ def run_passes(
             warn_user(f"{error} It is left out; please report it.")
             continue
         elapsed_ms = (time.perf_counter() - start) * 1e3
-        log.debug("%s: %d changes, %.1f ms", each.name, changes[each.name], elapsed_ms)
-        if changes[each.name]:
+        changes[each.name] = changes.get(each.name, 0) + changed
+        log.debug("%s: %d changes, %.1f ms", each.name, changed, elapsed_ms)
+        if changed:
             on_change(each.name, gm)
     gm.recompile()
     return changes

@@ -24,10 +24,15 @@ def name_and_ranks(value: object) -> list[Any] | None:
 
 def ranks_of(name: str) -> list[int] | None:
     """The processes of the group of this name, None where there is none."""
+    group = group_of(name)
+    return None if group is None else list(torch.distributed.get_process_group_ranks(group))
+
+
+def group_of(name: str) -> Any:
+    """The group of this name that this process is in, or None."""
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return None
-    group = group_named(name)
-    return None if group is None else list(torch.distributed.get_process_group_ranks(group))
+    return group_named(name)
 
 
 def is_wait_for_collective(target: object) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from airgraph import cpu
+from airgraph.runtime.cpu.streams import default_stream
 from airgraph.standin import memory
 
 __all__ = ["names"]
@@ -34,7 +35,8 @@ def graph(
     auto_dispatch_capture: notes operators whose numbers `NPUGraph.update` is to change, which a graph of the CPU does
     not have, so that there is nothing to note.
     """
-    return cpu.graph(npu_graph, pool=pool, stream=stream, capture_error_mode=capture_error_mode)
+    on = Stream() if stream is None else stream
+    return cpu.graph(npu_graph, pool=pool, stream=on, capture_error_mode=capture_error_mode)
 
 
 def _get_rng_state(device: Any = None) -> torch.Tensor:
@@ -50,21 +52,13 @@ def _set_rng_state_all(states: Iterable[torch.Tensor]) -> None:
         _set_rng_state(state)
 
 
-_default = Stream()
-
-
-def _current_stream(device: Any = None) -> cpu.Stream:
-    found = cpu.current_stream()
-    return found if isinstance(found, Stream) else _default
-
-
 def names() -> dict[str, Any]:
     return {
         "Event": cpu.Event,
         "NPUGraph": cpu.CPUGraph,
         "Stream": Stream,
-        "current_stream": _current_stream,
-        "default_stream": lambda device=None: _default,
+        "current_stream": lambda device=None: cpu.current_stream(),
+        "default_stream": lambda device=None: default_stream(),
         "empty_cache": lambda: None,
         "get_rng_state": _get_rng_state,
         "get_rng_state_all": lambda: [_get_rng_state()],

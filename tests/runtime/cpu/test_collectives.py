@@ -196,3 +196,28 @@ def test_groups_of_a_cached_graph_are_a_condition_of_each_call(tmp_path: Path) -
         finally:
             distributed.destroy_process_group()
     assert call.counts().traces == 2
+
+
+@torch.no_grad()
+def test_what_stands_between_runs_beside_a_collective() -> None:
+    from torch import distributed
+    from torch.distributed import _functional_collectives
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        # The clone is used first, and goes.
+        reduced = _functional_collectives.all_reduce(x, "sum", "0").reshape(-1).clone()
+        return (y @ y @ y) + reduced.view(4, 4)
+
+    names: list[str] = []
+
+    def look(gm: torch.fx.GraphModule, example_inputs: object, options: object) -> None:
+        names.extend(str(node.target).split(".")[1] for node in gm.graph.nodes if node.op == "call_function")
+
+    distributed.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    try:
+        options = {"post_grad_custom_post_pass": look}
+        torch.compile(program, backend="airgraph", fullgraph=True, options=options)(torch.ones(4, 4), torch.ones(4, 4))
+    finally:
+        distributed.destroy_process_group()
+    assert names.index("wait_tensor") > max(place for place, name in enumerate(names) if name == "mm")

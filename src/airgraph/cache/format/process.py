@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from airgraph.errors import CacheError, Unwritable
-from airgraph.program.collectives import ranks_of
+from airgraph.program.collectives import group_of, ranks_of
 
 __all__ = ["Process"]
 
@@ -44,15 +44,16 @@ class Process:
             now = os.environ.get(name)
             if now != value:
                 return f"the environment variable {name}: expected {value!r}, got {now!r}"
-        return self.why_other_groups()
-
-    def why_other_groups(self) -> str | None:
-        """Which group has other ranks now, in words, or None."""
         for name, ranks in self.groups.items():
             of_group = ranks_of(name)
             if of_group != ranks:
                 return f"the ranks of group {name!r}: expected {ranks}, got {of_group}"
         return None
+
+    def groups_now(self) -> Callable[[], bool]:
+        """Asks whether all groups are still the objects that they are now."""
+        held = [(name, group_of(name)) for name in self.groups]
+        return lambda: all(group_of(name) is group for name, group in held)
 
     def why_never(self) -> str | None:
         """The same of what stays as it is as long as a process lives."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,8 +16,10 @@ __all__ = ["remove_outdated"]
 
 log = logging.getLogger(__name__)
 
-# Fingerprints beside the one of now: another checkout or environment may use the same folder.
+# Of states of other code: another environment may use the same folder.
 _KEPT = 2
+# Of all others: functions of one name in other programs, or that hold other values.
+_MOST_STATES = 64
 # Parts that no option of a program decides: with another one of these, graphs are of another time or place.
 _OF_CODE = {"format", "airgraph", "torch", "torch_npu", "python", "passes", "the function's sources"}
 # What a program chooses, and the code of that which it chose.
@@ -30,28 +32,34 @@ def remove_outdated(store: Store, written: Manifest) -> None:
     Graphs under other options are in use by whoever has these, and stay; so do those of other programs, whose functions
     may have the same name: each script is `__main__`. written: the graph that was written just now.
     """
-    for folder, difference in list(_outdated(store, _file_of(written)))[_KEPT:]:
-        log.info("%s is removed: made under %s", folder, difference)
-        # Another process may do the same, or may be writing there.
-        with suppress(OSError):
-            for path in list(folder.glob(store.layout.within(store.function))):
+    file = _file_of(written)
+    states = store.newest_under_other_fingerprints()
+    outdated = [path for path in states if _difference(path, store, file) is not None]
+    for path in outdated[_KEPT:]:
+        # Others in the folder may be of another program.
+        _remove(store, path, lambda each: _difference(each, store, file))
+    for path in [path for path in states if path not in outdated][_MOST_STATES:]:
+        _remove(store, path, lambda each: f"one of more than {_MOST_STATES} states")
+
+
+def _remove(store: Store, newest: Path, why: Callable[[Path], str | None]) -> None:
+    """Those graphs of the state of this one for which there is a reason."""
+    # Another process may do the same, or may be writing there.
+    with suppress(OSError):
+        for path in list(store.of_state(newest).glob(store.layout.within(store.function))):
+            reason = why(path)
+            if reason is not None:
+                log.info("%s is removed: made under %s", path, reason)
                 path.unlink()
                 remove_empty(path.parent, store.root)
-
-
-def _outdated(store: Store, file: str | None) -> Iterator[tuple[Path, str]]:
-    """Folders of other fingerprints, the newest first, with what differs."""
-    for path in store.newest_under_other_fingerprints():
-        with suppress(OSError):
-            difference = _difference(path, store, file)
-            if difference is not None:
-                yield store.of_state(path), difference
 
 
 def _difference(path: Path, store: Store, file: str | None) -> str | None:
     """What makes a graph outdated, in words, if the file that its function is from is this one."""
     try:
         manifest = read_manifest(path)
+    except OSError:
+        return None
     except CacheError as error:
         # Of a damaged file nothing is known.
         is_other = path.is_file() and not path.is_symlink() and is_of_other_format(path.read_text(errors="replace"))

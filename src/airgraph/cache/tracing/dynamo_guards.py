@@ -91,8 +91,11 @@ def apart_from_changed(guards: Sequence[Guard], changed: Sequence[tuple[SourcePa
             value = read(each.path)
             by_class.setdefault(type(value), {}).setdefault(id(value), each.path)
     found: list[Guard] = []
+    told_apart: set[int] = set()
     for path, owner in changed:
-        others = [other.text for at, other in by_class.get(type(owner), {}).items() if at != id(owner)]
+        # Each two of them once.
+        told_apart.add(id(owner))
+        others = [other.text for at, other in by_class.get(type(owner), {}).items() if at not in told_apart]
         if others:
             found.append(Apart(path, others))
     return found

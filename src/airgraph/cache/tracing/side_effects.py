@@ -25,6 +25,8 @@ from airgraph.cache.format.source_path import Attribute, Item, SourcePath, name_
 from airgraph.errors import Unwritable
 from airgraph.torch_internals import dynamo
 
+_MISSING = object()
+
 __all__ = ["Change", "Changes", "changes_of", "why_no_item", "why_not_written"]
 
 
@@ -128,8 +130,12 @@ def _changed_items(owner: SourcePath, items: Mapping[Any, Any], read: Read) -> C
             reason = "which gets something that is no constant"
         if reason is not None:
             raise Unwritable(f"the function changes {owner.text}[{key!r}], {reason}")
-        guard = Equals(parse(f"{owner.text}[{key!r}]"), value.value)
-        if key in held and guard.broken(read) is None:
+        now = held.get(key, _MISSING)
+        guard = None
+        if type(now) is type(value.value) and now == value.value:
+            guard = Equals(parse(f"{owner.text}[{key!r}]"), value.value)
+        # 0.0 is not -0.0.
+        if guard is not None and guard.broken(read) is None:
             guards.append(guard)
         else:
             writes.append(Change(owner, held, Item(key), value))

@@ -200,7 +200,7 @@ class Recorder:
         known = (op, _frozen(args), _frozen(tuple(kwargs.items())), same, torch.get_default_dtype())
         if known in self._propagated:
             return self._propagated[known]
-        if op in _OF_SOMETHING and args[0].numel() == 0:
+        if op in _OF_SOMETHING and (args or list(kwargs.values()))[0].numel() == 0:
             # The form that writes into a given tensor does not look.
             raise UnsupportedGraph("it has no value for an empty tensor", operator=op.name(), source=where)
         result = result_forms(op, args, kwargs)

@@ -18,7 +18,7 @@ from airgraph.program.stream_marks import current_scope, scope_depth
 from airgraph.runtime.cpu import captures
 from airgraph.runtime.engine.loading import engine
 
-__all__ = ["Event", "Stream", "current_stream", "stream", "synchronize"]
+__all__ = ["Event", "Stream", "current_stream", "default_stream", "stream", "synchronize"]
 
 
 class Stream:
@@ -106,6 +106,11 @@ _current = _Current()
 def current_stream() -> Stream:
     """The stream that work of this thread belongs to."""
     return _current.stack[-1][0] if _current.stack else _DEFAULT
+
+
+def default_stream() -> Stream:
+    """What is current outside of all blocks."""
+    return _DEFAULT
 
 
 def current_place() -> Stream | str:
