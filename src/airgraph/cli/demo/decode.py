@@ -6,6 +6,7 @@ is (eager) or compiled (captured), so both are measured in the same loop over th
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -34,8 +35,11 @@ def make_step(model: Any) -> Step:
     ids: int64 of shape [1, length]. The step appends their keys and values to the cache.
     """
 
+    # transformers 5.24 warns of the older name.
+    taken_as = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+
     def step(ids: torch.Tensor, cache: StaticCache) -> torch.Tensor:
-        outputs = model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        outputs = model(input_ids=ids, **{taken_as: cache}, use_cache=True, logits_to_keep=1)
         return outputs.logits[:, -1].argmax(dim=-1, keepdim=True)
 
     return step
