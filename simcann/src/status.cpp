@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "trace.h"
+#include "simdevice/trace.h"
 
 namespace simcann {
 namespace {

@@ -3,9 +3,11 @@
 #pragma once
 
 #include "device.h"
-#include "engine/failure.h"
+#include "simdevice/engine/failure.h"
 
 namespace simcann {
+
+using namespace simdevice;
 
 inline Status fail(const FailurePtr& failure) { return failure ? fail(failure->status, failure->message) : 0; }
 

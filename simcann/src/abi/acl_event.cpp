@@ -5,10 +5,10 @@
 #include <sstream>
 #include <utility>
 
-#include "engine/capture.h"
+#include "simdevice/engine/capture.h"
 #include "runtime.h"
 #include "status.h"
-#include "trace.h"
+#include "simdevice/trace.h"
 
 using namespace simcann;
 

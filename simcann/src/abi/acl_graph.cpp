@@ -7,10 +7,10 @@
 #include <sstream>
 
 #include "abi/graph_json.h"
-#include "engine/capture.h"
+#include "simdevice/engine/capture.h"
 #include "runtime.h"
 #include "status.h"
-#include "trace.h"
+#include "simdevice/trace.h"
 
 using namespace simcann;
 

@@ -6,7 +6,7 @@
 #include "runtime.h"
 #include "settings.h"
 #include "status.h"
-#include "trace.h"
+#include "simdevice/trace.h"
 
 using namespace simcann;
 

@@ -10,7 +10,7 @@
 
 #include "runtime.h"
 #include "status.h"
-#include "trace.h"
+#include "simdevice/trace.h"
 
 using namespace simcann;
 

@@ -6,11 +6,11 @@
 #include <chrono>
 #include <thread>
 
-#include "engine/capture.h"
+#include "simdevice/engine/capture.h"
 #include "runtime.h"
 #include "settings.h"
 #include "status.h"
-#include "trace.h"
+#include "simdevice/trace.h"
 
 using namespace simcann;
 

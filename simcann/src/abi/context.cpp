@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "abi/context.h"
 
+#include <acl/error_codes/rt_error_codes.h>
+
 namespace simcann {
 namespace {
 

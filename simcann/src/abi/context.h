@@ -2,9 +2,11 @@
 // Which device this thread works with.
 #pragma once
 
-#include "engine/failure.h"
+#include "simdevice/engine/failure.h"
 
 namespace simcann {
+
+using namespace simdevice;
 
 // The simulated machine has one device, number 0.
 constexpr int device_count = 1;

@@ -4,9 +4,11 @@
 
 #include <string>
 
-#include "engine/graph.h"
+#include "simdevice/engine/graph.h"
 
 namespace simcann {
+
+using namespace simdevice;
 
 // A list of complete events ("ph": "X"), one for each node, `tid` naming its stream. "Task Id" is the node's number and
 // "Waits For" lists nodes of other streams. Times stand for the order of recording, not for how long anything takes.

@@ -7,9 +7,11 @@
 
 #include <acl/acl_rt.h>
 
-#include "engine/failure.h"
+#include "simdevice/engine/failure.h"
 
 namespace simcann {
+
+using namespace simdevice;
 
 struct Copy {
   void* target;
