@@ -15,8 +15,12 @@ NPU ?= 1
 
 VENV := .venv
 BIN := $(VENV)/bin
+# CUDA=0 leaves out the tests on the simulated CUDA runtime.
+CUDA ?= 1
 NPU_VENV := .venv-npu
 NPU_BIN := $(NPU_VENV)/bin
+CUDA_VENV := .venv-cuda
+CUDA_BIN := $(CUDA_VENV)/bin
 STAMPS := $(VENV)/stamps
 # Tests of simcann that start processes; the others count calls, and so run in one.
 OF_PROCESSES := simcann/tests/test_program.py
@@ -30,12 +34,13 @@ PACKAGE := pyproject.toml setup.py $(shell find csrc) $(wildcard src/airgraph/ru
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: browser check-headers check-tidy help demo test test-main test-npu test-python lint bench bench-npu test-sanitizers clean
+.PHONY: browser check-headers check-tidy help demo test test-main test-npu test-cuda test-python lint bench bench-npu test-sanitizers clean
 
 help:
 	@echo "make demo             install and generate text with a captured SmolLM2"
-	@echo "make test             install, run the linters and the whole test suite, test-npu included"
+	@echo "make test             install, run the linters and the whole test suite, test-npu and test-cuda included"
 	@echo "make test-npu         build the simulated Ascend runtime and test on it with the real torch_npu"
+	@echo "make test-cuda        build the simulated CUDA runtime and test on it with the CUDA build of PyTorch"
 	@echo "make test-python PYTHON=python3.12   the tests of make test but test-npu on another Python"
 	@echo "make lint             linters, and the engine against the headers of each Python that is here"
 	@echo "make bench            measure replay against its peers, memory, passes and cache (benchmarks/results/)"
@@ -46,7 +51,7 @@ help:
 demo: $(STAMPS)/demo
 	$(WITH_VENV) airgraph generate "$(PROMPT)"
 
-test: lint $(if $(filter 0,$(NPU)),,test-npu) test-main
+test: lint $(if $(filter 0,$(NPU)),,test-npu) $(if $(filter 0,$(CUDA)),,test-cuda) test-main
 
 test-main: $(STAMPS)/dev browser
 	$(WITH_VENV) python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
@@ -57,6 +62,13 @@ test-npu: $(STAMPS)/npu
 	$(NPU_BIN)/python -m pytest simcann/tests --ignore $(OF_PROCESSES) $(PYTEST_ARGS)
 	$(NPU_BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance tests/npu tests/torchair $(OF_PROCESSES) --device npu \
 	    $(PYTEST_ARGS)
+
+# Where the CUDA build cannot be had, one line says so, and nothing fails for that.
+test-cuda: $(STAMPS)/cuda
+	@if [ -s $< ]; then cat $<; else \
+	    $(WITH_VENV) cmake --build simcuda/build \
+	    && $(CUDA_BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance tests/cuda --device cuda $(PYTEST_ARGS); \
+	fi
 
 # In an environment of its own, beside .venv. Ascend's is left out: torch_npu's wheel and simcann belong to .venv.
 test-python:
@@ -101,7 +113,7 @@ test-sanitizers: $(STAMPS)/npu
 	done
 
 clean:
-	rm -rf build dist src/*.egg-info simcann/build $(STAMPS) .venv-python*
+	rm -rf build dist src/*.egg-info simcann/build simcuda/build $(STAMPS) .venv-python*
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	rm -f src/airgraph/_engine*.so
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
@@ -141,6 +153,14 @@ $(STAMPS)/tidy: $(STAMPS)/dev .clang-tidy tests/engine/check_tidy.py
 $(STAMPS)/headers: $(STAMPS)/dev $(wildcard tests/engine/*_headers.py)
 	$(WITH_VENV) python tests/engine/check_headers.py $(if $(CI),--download)
 	touch $@
+
+# The stamp is empty where the environment is there, else it holds the line that says why not.
+$(STAMPS)/cuda: $(STAMPS)/dev simcuda/make_env.sh
+	@if sh simcuda/make_env.sh $(VENV) $(CUDA_VENV); then \
+	    $(WITH_VENV) cmake -S simcuda -B simcuda/build -G Ninja && : > $@; \
+	else \
+	    echo "test-cuda is skipped: the CUDA build of PyTorch cannot be installed here (see the lines above)" > $@; \
+	fi
 
 # torch_npu has an environment of its own: where it is installed and Ascend's libraries are not, torch cannot be
 # imported. The headers that simcann is built against come with it.

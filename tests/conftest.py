@@ -13,6 +13,11 @@ if importlib.util.find_spec("simcann") and importlib.util.find_spec("torch_npu")
     import simcann
 
     simcann.enable()
+elif getattr(importlib.util.find_spec("simcuda"), "origin", None):
+    # The environment of `make test-cuda`: the CUDA build of torch on the simulated runtime.
+    import simcuda
+
+    simcuda.enable()
 
 import torch
 

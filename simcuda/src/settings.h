@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The environment variables of the simulated CUDA runtime, read once.
+#pragma once
+
+#include "simdevice/settings.h"
+
+namespace simcuda {
+
+using namespace simdevice;
+
+struct Settings : DeviceSettings {
+  int device_count = 2;      // SIMCUDA_DEVICES
+  int capability_major = 9;  // SIMCUDA_CAPABILITY=9.0
+  int capability_minor = 0;
+  std::string failures;      // SIMCUDA_FAIL=cudaGraphInstantiateWithFlags:0, see failures.h
+};
+
+const Settings& settings();
+
+}  // namespace simcuda
