@@ -42,6 +42,36 @@ at::Tensor bytes_of(const at::Tensor& tensor) {
   return (tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor).view(at::kByte);
 }
 
+// While it lives, the current stream is another; what that was then comes after its work.
+class OnStream {
+ public:
+  explicit OnStream(const std::optional<c10::Stream>& stream) {
+    if (stream) {
+      guard_.emplace(stream->device_type());
+      before_ = guard_->exchangeStream(*stream);
+    }
+  }
+  OnStream(const OnStream&) = delete;
+  OnStream& operator=(const OnStream&) = delete;
+  ~OnStream() {
+    if (!guard_) {
+      return;
+    }
+    const auto used = guard_->exchangeStream(*before_);
+    if (used != *before_) {
+      try {
+        put_in_order(used, *before_);
+      } catch (const std::exception&) {
+        // The device is gone, as at the end of the process.
+      }
+    }
+  }
+
+ private:
+  std::optional<c10::impl::VirtualGuardImpl> guard_;
+  std::optional<c10::Stream> before_;
+};
+
 std::atomic<bool> devices_left{false};
 
 }  // namespace
@@ -55,10 +85,17 @@ DeviceLaunch::~DeviceLaunch() {
 }
 
 void DeviceNeighbours::give_away_held() {
-  if (last != nullptr) {
-    for (const size_t slot : last->own_held_outputs()) {
-      last->give_away(slot);
-    }
+  if (last == nullptr) {
+    return;
+  }
+  const auto held = last->own_held_outputs();
+  if (held.empty()) {
+    return;
+  }
+  // Whoever drops a graph, or captures another, may do so in any thread and on any stream.
+  const OnStream block(stream);
+  for (const size_t slot : held) {
+    last->give_away(slot);
   }
 }
 
@@ -168,6 +205,20 @@ void DeviceLaunch::copy_inputs(const Arguments& at) const {
   copy(targets, sources);
 }
 
+void DeviceLaunch::begin() {
+  follow_last_call();
+  neighbours_->give_away_held();
+  neighbours_->last = nullptr;
+}
+
+std::vector<at::Tensor> DeviceLaunch::moved_out() {
+  auto made = outputs();
+  for (const size_t slot : own_held_outputs()) {
+    give_away(slot);
+  }
+  return made;
+}
+
 std::vector<at::Tensor> DeviceLaunch::blank() {
   const ReplayGuard guard;
   prepare();
@@ -209,9 +260,8 @@ bool DeviceLaunch::lost_outputs() const {
   });
 }
 
-void DeviceLaunch::prepare() {
+std::optional<std::pair<c10::Stream, c10::Stream>> DeviceLaunch::follow_last_call() {
   auto& pool = *neighbours_;
-  // From the stream of the last replay to this one's, where that is another.
   std::optional<std::pair<c10::Stream, c10::Stream>> switched;
   if (device_.type() != c10::kCPU && device_.type() != c10::kMeta) {
     const c10::Stream current = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
@@ -227,6 +277,12 @@ void DeviceLaunch::prepare() {
   const auto thread = std::this_thread::get_id();
   pool.unseen_readers = pool.unseen_readers || (pool.thread && *pool.thread != thread);
   pool.thread = thread;
+  return switched;
+}
+
+void DeviceLaunch::prepare() {
+  auto& pool = *neighbours_;
+  const auto switched = follow_last_call();
   auto* last = std::exchange(pool.last, this);
   // A graph's own replay writes over its outputs as its policy says; another's must not, unless that is "overwrite".
   const bool gives = last != nullptr && (last->policy_ == LiveOutputs::preserve ||

@@ -24,7 +24,8 @@ class DeviceLaunch;
 // What the graphs of one pool know of one another. The pool's memory is theirs in turn: the outputs of one lie where
 // the next may write. Guarded by the pool's replay lock.
 struct DeviceNeighbours {
-  // Makes all outputs that callers hold independent of the pool, whatever the policy.
+  // Makes all outputs that callers hold independent of the pool, whatever the policy. They are copied on the stream of
+  // the last replay, and the current stream comes after that.
   void give_away_held();
 
   DeviceLaunch* last = nullptr;       // replayed last, so it may have outputs with the caller
@@ -52,6 +53,17 @@ class DeviceLaunch {
   // fresh tensors over the outputs.
   Outcome call(const Arguments& at, const std::function<void()>& replay);
 
+  // Before a graph is captured into the pool, which may write all of its memory: the current stream comes after the
+  // work of the pool's last call, and outputs that callers hold are given away.
+  void begin();
+
+  // What a call copies before the replay: one launch on the device for all inputs whatever their dtypes, none if there
+  // is nothing to copy; one more for each number that comes from the host.
+  void copy_inputs(const Arguments& at) const;
+
+  // The outputs in memory of their own, copied on the current stream. The pool may not have been written since.
+  std::vector<at::Tensor> moved_out();
+
   // `slot` is what the graph writes; outputs handed out share its storage. Its memory goes back to the pool: the next
   // capture may use it too.
   void add_output(const at::Tensor& slot);
@@ -70,15 +82,15 @@ class DeviceLaunch {
   size_t held_outputs() const;
 
  private:
-  // One launch on the device for all inputs whatever their dtypes, none if there is nothing to copy; one more for each
-  // number that comes from the host.
-  void copy_inputs(const Arguments& at) const;
-
   // Fresh tensors over the slots.
   std::vector<at::Tensor> outputs() const;
 
   // Whether the caller resized or freed the memory of an output, which the graph would write all the same.
   bool lost_outputs() const;
+
+  // The work of the pool's last call, on whatever stream, comes before what the current stream does from now on.
+  // Returns the two where they are not one.
+  std::optional<std::pair<c10::Stream, c10::Stream>> follow_last_call();
 
   // Before the arguments are looked at. The work of the pool's last call, on whatever stream, comes before what the
   // current stream does from now on: buffers, pool and outputs are the same. Outputs that callers hold are given away,

@@ -5,12 +5,16 @@
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/extension.h>
 
+#include <map>
+#include <set>
+
 #include "../engine/device_launch.h"
 #include "../engine/hand_graph.h"
 #include "../engine/launch.h"
 #include "../engine/settings.h"
 #include "../engine/tape.h"
 #include "../internals/forms.h"
+#include "../internals/host_pools.h"
 #include "../internals/private_device.h"
 #include "../internals/tensors.h"
 #include "../kernels/table.h"
@@ -106,6 +110,16 @@ struct BoundLaunch : DeviceLaunch {
         replay(std::move(call)) {
     name = std::move(called);
   }
+  BoundLaunch(const BoundLaunch&) = delete;
+  BoundLaunch& operator=(const BoundLaunch&) = delete;
+  ~BoundLaunch() {
+    try {
+      // Before the graph goes, which `replay` may be the last to hold, and its memory with it.
+      close();
+    } catch (const std::exception&) {
+      // The device is gone, as at the end of the process.
+    }
+  }
   py::object replay;
 };
 
@@ -116,6 +130,46 @@ py::object run_bound(BoundLaunch& launch, const py::list& list, bool is_locked) 
     held.emplace(launch.replay_lock, launch.name);
   }
   return to_python(launch.call(args, [&launch] { launch.replay(); }));
+}
+
+// Whether somebody else holds each of these tensors, or a tensor on its memory. They are in two lists, this one
+// included.
+std::vector<bool> held_elsewhere(const py::list& tensors) {
+  constexpr Py_ssize_t lists = 2;
+  // By Python's reference to what C++ holds too.
+  constexpr Py_ssize_t own = 1;
+  std::map<const c10::TensorImpl*, Py_ssize_t> times;
+  // A view holds what it is a view of, which then holds the memory too.
+  std::map<const c10::TensorImpl*, size_t> views;
+  std::map<const c10::StorageImpl*, std::set<const c10::TensorImpl*>> sharing;
+  std::vector<at::Tensor> all;
+  for (const auto& each : tensors) {
+    auto& tensor = all.emplace_back(each.cast<at::Tensor>());
+    auto& holders = sharing[tensor.storage().unsafeGetStorageImpl()];
+    const bool is_new = holders.insert(tensor.unsafeGetTensorImpl()).second;
+    ++times[tensor.unsafeGetTensorImpl()];
+    if (is_new && tensor.is_view()) {
+      const auto* base = tensor._base().unsafeGetTensorImpl();
+      ++views[base];
+      holders.insert(base);
+    }
+  }
+  std::vector<bool> held;
+  for (Py_ssize_t i = 0; i < static_cast<Py_ssize_t>(all.size()); ++i) {
+    const auto& storage = all[i].storage();
+    const auto& holders = sharing.at(storage.unsafeGetStorageImpl());
+    const bool by_python =
+        Py_REFCNT(PyList_GET_ITEM(tensors.ptr(), i)) > lists * times.at(all[i].unsafeGetTensorImpl()) + own;
+    bool by_base = false;
+    if (all[i].is_view() && times.count(all[i]._base().unsafeGetTensorImpl()) == 0) {
+      const auto& base = all[i]._base();
+      const py::object object = py::cast(at::Tensor(base));
+      by_base = Py_REFCNT(object.ptr()) > 1 + own ||
+                base.use_count() > views.at(base.unsafeGetTensorImpl()) + static_cast<size_t>(own);
+    }
+    held.push_back(by_python || by_base || storage.use_count() > holders.size());
+  }
+  return held;
 }
 
 py::object replay_by_hand(HandGraph& graph) {
@@ -309,6 +363,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def("close", &BoundLaunch::close)
       .def_static("leave_devices", &DeviceLaunch::leave_devices)
       .def("blank", &BoundLaunch::blank)
+      .def_readwrite("replay", &BoundLaunch::replay)
+      .def("begin", &BoundLaunch::begin)
+      .def("copy_inputs", [](const BoundLaunch& self, const py::list& list) { self.copy_inputs(arguments(list)); })
+      .def("moved_out", &BoundLaunch::moved_out)
       .def("run", &run_bound, py::arg("args"), py::arg("is_locked") = false);
   def_inputs(device_launch);
 
@@ -316,6 +374,13 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
   bind_cache(m);
 
+  const auto def_host_pool = [&m](const char* name, bool (*action)(c10::DeviceType, PoolId)) {
+    m.def(name, [action](const std::string& device, PoolId pool) { return action(c10::Device(device).type(), pool); });
+  };
+  def_host_pool("hold_host_pool", &hold_host_pool);
+  def_host_pool("release_host_pool", &release_host_pool);
+  def_host_pool("stop_host_routing", &stop_host_routing);
+  m.def("held_elsewhere", &held_elsewhere);
   m.def("unallocated", [](const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
                           const py::object& dtype) { return unallocated(sizes, strides, to_dtype(dtype)); });
   m.def("allocate", &allocate);

@@ -28,6 +28,8 @@ AirgraphError
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "AirgraphError",
     "CacheError",
@@ -103,11 +105,12 @@ class UnsupportedGraph(AirgraphError):
     """A program cannot be captured.
 
     operator: the ATen name that stands in the way. source: the user's line, "file:line".
-    reason: one clause in plain words.
+    reason: one clause in plain words. outputs: of the call that it was to be captured for, where that has been run.
     """
 
     def __init__(self, reason: str, *, operator: str = "", source: str = "") -> None:
         self.reason = reason
+        self.outputs: list[Any] | None = None
         self.operator = operator
         self.source = source
         where = f" at {source}" if source else ""

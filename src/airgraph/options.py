@@ -105,11 +105,12 @@ class Options:
     force_eager: bool = _option(False, "debugging", "run the final FX graph without capture")
     force_recapture: bool = _option(False, "debugging", "capture at every call")
     capture_error_mode: str = _option(
-        "global",
+        "auto",
         "streams",
         "which calls that a capture on an accelerator does not allow are errors: those of all threads, of the "
-        "capturing thread, or none; on CPU nothing is forbidden",
-        choices=("global", "thread_local", "relaxed"),
+        "capturing thread, or none; by itself those of the capturing thread on CUDA and of all on Ascend; on CPU "
+        "nothing is forbidden",
+        choices=("auto", "global", "thread_local", "relaxed"),
     )
     stream_check: str = _option(
         "fix",

@@ -207,10 +207,10 @@ def test_the_old_capture_goes_before_the_new_one_is_made(device: str, monkeypatc
     alive: list[int] = []
     record = type(runtime).record
 
-    def watched(self: object, program: object, args: list, pool: MemoryPool, options: object) -> object:
+    def watched(self: object, program: object, args: list, pool: MemoryPool, options: object, call: object) -> object:
         gc.collect()
         alive.append(pool.graphs)
-        return record(self, program, args, pool, options)
+        return record(self, program, args, pool, options, call)
 
     monkeypatch.setattr(type(runtime), "record", watched)
     few = torch.compile(lambda x: x + 1, backend="airgraph", dynamic=True, options={"capture_limit": 1})

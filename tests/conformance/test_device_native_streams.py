@@ -62,14 +62,15 @@ class MadeInside(nn.Module):
 @torch.no_grad()
 @both_doors
 @pytest.mark.parametrize("make", [MadeOutside, MadeInside])
-def test_results_are_eagers(
+def test_results_are_right(
     make: Callable[[str], nn.Module], door: str, native: str, tmp_path: Path, recwarn: pytest.WarningsRecorder
 ) -> None:
     model = make(native)
     call = through(door, model.forward, tmp_path)
     for rows in (3, 3, 5):
         x = torch.randn(rows, 4, device=native)
-        torch.testing.assert_close(call(x), model(x))
+        # Not eager's own run: by the rules of the devices' allocators it would have to record its streams.
+        torch.testing.assert_close(call(x), (x + 1) * 3 + (x + 1) * 2)
     assert {(row["state"], row["streams"]) for row in report()["graphs"]} == {("captured", 2)}
     assert not [each for each in recwarn if "orders the two" in str(each.message)]
 

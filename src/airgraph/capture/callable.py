@@ -25,7 +25,7 @@ from airgraph.program.program import CaptureProgram
 from airgraph.program.support import check_capturable
 from airgraph.runtime.engine.loading import engine
 from airgraph.runtime.problem import InputProblem, ProblemKind
-from airgraph.runtime.protocol import DeviceRuntime, LocksItsPool
+from airgraph.runtime.protocol import DeviceRuntime, FailedCall, LocksItsPool
 
 __all__ = ["GraphedCallable"]
 
@@ -53,11 +53,20 @@ class _Usual:
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """graph: None where this call is not replayed. outputs: of this call, where it was run to capture it."""
+
+    graph: CapturedGraph | None
+    outputs: list[Any] | None
+
+
 class GraphedCallable:
     """Calls a program by replaying a capture of it.
 
-    1. The key of a call is its numbers; a call with a new key captures, which executes nothing.
-    2. Every call then copies its user inputs and replays exactly once.
+    1. The key of a call is its numbers; a call with a new key captures. Where the device has to run a program before it
+       can capture it, that run is the call itself; elsewhere a capture executes nothing.
+    2. Every other call copies its user inputs and replays exactly once.
     3. What a capture took for granted of arguments and settings is compared at each call. An input used in place that
        has moved follows `on_input_move`; where the rest differs, another capture of the key serves, or a new one.
     4. `capture_limit` captures are kept, those that were used last.
@@ -82,6 +91,8 @@ class GraphedCallable:
         comes from a file; where an operator of it fails in a capture, CannotCapture is raised instead of running it.
         """
         self._program = program
+        # Streams of the CPU are captured by nobody else.
+        self._is_capturing = None if program.device.type == "cpu" else runtime.is_capturing
         self._options = options
         self._pool = pool_for(program, runtime, options)
         # With a pool for each capture, no other callable shares any of them.
@@ -114,6 +125,9 @@ class GraphedCallable:
 
     def __call__(self, args: list[Any]) -> list[Any]:
         try:
+            if self._is_capturing is not None and self._is_capturing():
+                # Into a graph of the user's, or of another callable's: its operators, and nothing of ours.
+                return self._fallback.run(args)
             usual = self._usual
             if usual is not None and (usual.numbers is None or usual.serves(args)) and not warming_threads:
                 # The usual call, without a detour: the engine takes the replay lock.
@@ -157,7 +171,9 @@ class GraphedCallable:
             self._fallback.report_again()
         key = self._captures.key(args)
         if self._ranks is not None and not self._ranks.is_settled(key):
-            self._capture_in_step(self._ranks, key, args)
+            outputs = self._capture_in_step(self._ranks, key, args)
+            if outputs is not None:
+                return outputs
         if self._fallback.serves(key):
             return self._fallback.placeholders(args) if warming else self._fallback.run(args)
         if any(isinstance(arg, torch.Tensor) and engine().is_foreign(arg) for arg in args):
@@ -175,7 +191,10 @@ class GraphedCallable:
                 outcome = self._replay_kept(key, args)
                 if isinstance(outcome, list):
                     return outcome
-                if self._capture(key, args, outcome or reason) is None:
+                made = self._capture(key, args, outcome or reason)
+                if made.outputs is not None:
+                    return made.outputs
+                if made.graph is None:
                     return self._fallback.run(args)
         except NotAdmitted as refusal:
             return self._fallback.on_refused(args, refusal)
@@ -184,7 +203,7 @@ class GraphedCallable:
 
     def _warm(self, key: GraphKey, args: list[Any]) -> list[Any]:
         """Capture, and what a call would return with zeros for values."""
-        graph = next(iter(self._captures.of(key)), None) or self._capture(key, args, NEW_KEY)
+        graph = next(iter(self._captures.of(key)), None) or self._capture(key, args, NEW_KEY, runs=False).graph
         if graph is None:
             return self._fallback.placeholders(args)
         blank: list[Any] = graph.device_graph.blank(args)
@@ -236,41 +255,56 @@ class GraphedCallable:
             raise ReplayError(message)
         self._fallback.warn_once("held", message)
 
-    def _capture(self, key: GraphKey, args: list[Any], reason: str) -> CapturedGraph | None:
-        """One more capture, or None where this call is to run eagerly."""
+    def _capture(self, key: GraphKey, args: list[Any], reason: str, *, runs: bool = True) -> _Made:
+        """One more capture. runs: whether it may run this call.
+
+        Raises what the call raised, where it was run and failed halfway.
+        """
         self._fallback.check_admitted(args)
         # It may be dropped for the new one.
         self._usual = None
         graph: CapturedGraph | None = None
+        outputs: list[Any] | None = None
         try:
-            graph = self._captures.capture(key, args, reason)
+            graph = self._captures.capture(key, args, reason, runs=runs)
         except UnsupportedGraph as obstacle:
+            outputs = obstacle.outputs
+            if outputs is not None:
+                ledger.count("eager_calls")
             self._fallback.take(key, obstacle)
+        except FailedCall as failed:
+            raise failed.error from None
         if graph is not None:
             self._fallback.captured(key)
             self._keep_at_hand(graph, args)
+            outputs, graph.device_graph.first_outputs = graph.device_graph.first_outputs, None
+            if outputs is not None:
+                graph.record.replays += 1
         elif self._pool is not None:
             # Under its replay lock, and once the error is gone, which leads to what the attempt took: that is free for
             # the eager run.
             self._pool.strike_off()
-        return graph
+        return _Made(graph, outputs)
 
-    def _capture_in_step(self, ranks: Ranks, key: GraphKey, args: list[Any]) -> None:
-        """Capture a new key if all ranks can; else none of them does."""
+    def _capture_in_step(self, ranks: Ranks, key: GraphKey, args: list[Any]) -> list[Any] | None:
+        """Capture a new key if all ranks can; else none of them does. The outputs of the call, if it was run."""
         can_capture = False
+        outputs: list[Any] | None = None
         try:
             if not self._fallback.serves(key):
-                can_capture = self._capture(key, args, NEW_KEY) is not None
+                made = self._capture(key, args, NEW_KEY)
+                can_capture, outputs = made.graph is not None, made.outputs
         except NotAdmitted:
             # The call meets it again.
             pass
         finally:
             agreed = ranks.settle(key, can_capture)
         if agreed or self._fallback.serves(key):
-            return
+            return outputs
         for graph in self._captures.of(key):
             self._drop(graph)
         self._fallback.take(key, UnsupportedGraph("another rank cannot capture it, and ranks run a key alike"))
+        return outputs
 
     def _drop(self, graph: CapturedGraph) -> None:
         if self._usual is not None and self._usual.record is graph.record:

@@ -19,7 +19,7 @@ from airgraph.memory.pool import MemoryPool
 from airgraph.options import Options
 from airgraph.program.inputs import InputPolicy, InputRole
 from airgraph.program.program import CaptureProgram
-from airgraph.runtime.protocol import DeviceGraph, DeviceRuntime
+from airgraph.runtime.protocol import DeviceGraph, DeviceRuntime, FailedCall
 from airgraph.runtime.recording.inputs import CaptureInput, decide_inputs
 from airgraph.torch_internals.dispatcher import without_autocast
 from airgraph.torch_internals.modes import without_modes
@@ -114,10 +114,10 @@ class Captures:
         self._by_use.clear()
         self._of_key.clear()
 
-    def capture(self, key: GraphKey, args: list[Any], reason: str) -> CapturedGraph:
-        """One more for these arguments, which executes nothing.
+    def capture(self, key: GraphKey, args: list[Any], reason: str, *, runs: bool) -> CapturedGraph:
+        """One more for these arguments. runs: whether it may run the call, see `DeviceRuntime.record`.
 
-        Raises UnsupportedGraph where it cannot be captured, and OptionError for a closed pool.
+        Raises FailedCall as that does, UnsupportedGraph where it cannot be captured, and OptionError for a closed pool.
         """
         pool = self._pool if self._pool is not None else self._runtime.open_pool(self._program.device)
         if pool.closed:
@@ -128,12 +128,12 @@ class Captures:
             # The program has its casts already, and was traced under the modes that it is for.
             with without_autocast(), without_modes():
                 inputs = decide_inputs(self._program, args, self._options)
-                device_graph = self._runtime.record(self._program, inputs, pool, self._options)
+                device_graph = self._runtime.record(self._program, inputs, pool, self._options, args if runs else None)
         except UnsupportedGraph as obstacle:
             if self._distrusted and isinstance(obstacle, FailedOperator):
                 raise CannotCapture(str(obstacle)) from obstacle
             raise
-        except (OptionError, InternalError):
+        except (OptionError, InternalError, FailedCall):
             # No fault of the program.
             raise
         except Exception as error:

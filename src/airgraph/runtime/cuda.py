@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,6 +22,8 @@ class CudaRuntime(AcceleratorRuntime):
     capabilities = Capabilities(external_events=True, rng_in_graphs=True, stream_priorities=True, max_streams=None)
     # cuBLAS makes its workspaces and CUDA loads its kernels at their first use.
     needs_warm_up = True
+    # With "global", what another thread allocates would spoil a capture.
+    capture_error_mode = "thread_local"
     failures = (
         Failure("out of memory", "the device is out of memory"),
         Failure(
@@ -36,7 +39,7 @@ class CudaRuntime(AcceleratorRuntime):
             "it waits for an event recorded outside the capture; let that stream wait for the graph's first",
         ),
         Failure(
-            "stream ?capture ?invalidated|previous error during capture",
+            "stream ?capture ?invalidated|previous error during capture|invalid stream capture status",
             "an operator before it, or another thread, did what a capture does not allow; see capture_error_mode",
             may_pass=True,
         ),
@@ -56,6 +59,22 @@ class CudaRuntime(AcceleratorRuntime):
 
     def new_external_event(self) -> Any:
         return torch.cuda.Event(external=True)
+
+    def forget_workspaces(self, streams: Sequence[Any]) -> None:
+        # cuBLAS's, which products that are captured would go on using.
+        for stream in streams:
+            allocators.cuda_forget_workspaces(stream)
+
+    def refuse_setup(self) -> None:
+        backend = torch.cuda.get_allocator_backend()
+        if backend != "native":
+            raise UnsupportedGraph(f"torch's allocator is {backend!r}, and graphs are captured with 'native' only")
+
+    def pool_segments(self, pool_handle: Any) -> list[dict[str, Any]]:
+        return allocators.cuda_pool_segments(pool_handle)
+
+    def start_routing(self, device: torch.device, pool_handle: Any) -> None:
+        allocators.cuda_start_routing(device, pool_handle)
 
     def stop_routing(self, device: torch.device, pool_handle: Any) -> None:
         allocators.cuda_stop_routing(device, pool_handle)

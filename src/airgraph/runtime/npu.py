@@ -73,6 +73,9 @@ class NpuRuntime(AcceleratorRuntime):
     def new_external_event(self) -> Any:
         return torch.npu.ExternalEvent()  # type: ignore[attr-defined]
 
+    def start_routing(self, device: torch.device, pool_handle: Any) -> None:
+        allocators.npu_start_routing(device, pool_handle)
+
     def stop_routing(self, device: torch.device, pool_handle: Any) -> None:
         allocators.npu_stop_routing(device, pool_handle)
 

@@ -24,6 +24,7 @@ __all__ = [
     "DeviceMemory",
     "DeviceRuntime",
     "DeviceStream",
+    "FailedCall",
     "LocksItsPool",
 ]
 
@@ -51,6 +52,15 @@ class DeviceMemory:
     total_nbytes: int
 
 
+class FailedCall(Exception):
+    """The call that was run while it was captured has failed with `error`, as it would have eagerly. It may have
+    written by then, so it is not run again."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class DeviceStream(Protocol):
     """A queue of work, as torch.cuda.Stream."""
 
@@ -73,7 +83,8 @@ class DeviceGraph(Protocol):
     """One recording, ready to replay. Not thread-safe: the caller holds the replay lock of its pool.
 
     threads: of the host, that replay it at most. footprint: what it takes of the pool. copied_nbytes: what operators of
-    the graph copy at each replay.
+    the graph copy at each replay. first_outputs: what the call returns that the graph was recorded for, where recording
+    has run it; else None.
     """
 
     nodes: int
@@ -81,6 +92,7 @@ class DeviceGraph(Protocol):
     threads: int
     footprint: Footprint
     copied_nbytes: int
+    first_outputs: list[Any] | None
 
     def captured_address(self, index: int) -> int:
         """Where argument `index`, used in place, was at the last replay, or when the graph was recorded."""
@@ -144,6 +156,10 @@ class DeviceRuntime(Protocol):
     device_type: str
     capabilities: Capabilities
 
+    def is_capturing(self) -> bool:
+        """Whether the current stream is being captured, by whomever."""
+        ...
+
     def open_pool(self, device: torch.device | None = None) -> MemoryPool:
         """A new, empty pool. `close()` it when no more graphs are to be recorded into it."""
         ...
@@ -153,12 +169,19 @@ class DeviceRuntime(Protocol):
         ...
 
     def record(
-        self, program: CaptureProgram, inputs: Sequence[CaptureInput], pool: Any, options: Options
+        self,
+        program: CaptureProgram,
+        inputs: Sequence[CaptureInput],
+        pool: Any,
+        options: Options,
+        call: list[Any] | None = None,
     ) -> DeviceGraph:
         """Record the program for these inputs, into a pool that this runtime opened, under that pool's replay lock.
 
-        Whatever it runs to do so, the arguments and torch's generators are as before. Raises UnsupportedGraph, also
-        for a recording that would pass `memory_budget`, after which device and pool are usable as before.
+        call: the arguments, where the recording may run the call that it is for: once, in earnest, see
+        `DeviceGraph.first_outputs`. Else, whatever it runs, arguments and torch's generators are as before. Raises
+        UnsupportedGraph, also for a recording that would pass `memory_budget`, after which device and pool are usable
+        as before; its `outputs` are the call's where that was run. Raises FailedCall where it failed halfway.
         """
         ...
 

@@ -18,7 +18,8 @@ __all__ = ["State", "settled", "without_gradients"]
 @dataclass(frozen=True, slots=True)
 class State:
     """autocast: of each device whether it is on, and its dtype. precision: whether products on CUDA may be computed in
-    TF32, and sums of fp16 and bf16 in themselves. distributed: rank and number of processes.
+    TF32, and sums of fp16 and bf16 in themselves. attention: the kinds of attention that may be chosen while tracing.
+    device: what else chooses kernels, such as CUDA's compute capability. distributed: rank and number of processes.
 
     modes: full names of function and dispatch modes and of transforms.
     """
@@ -28,6 +29,8 @@ class State:
     autocast: tuple[str, ...]
     deterministic: str
     precision: str
+    attention: str
+    device: str
     distributed: str
     modes: tuple[str, ...]
 
@@ -43,6 +46,8 @@ class State:
             ),
             f"{torch.are_deterministic_algorithms_enabled()} {torch.is_deterministic_algorithms_warn_only_enabled()}",
             _precision(),
+            _attention(),
+            _device(device_type),
             _rank(),
             tuple(_name(mode) for mode in modes.active_modes()),
         )
@@ -95,6 +100,26 @@ def _precision() -> str:
         str(_asked(matmul, name))
         for name in ("allow_tf32", "allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
     )
+
+
+def _attention() -> str:
+    kinds = torch.backends.cuda
+    return " ".join(
+        str(is_on())
+        for is_on in (
+            kinds.flash_sdp_enabled,
+            kinds.mem_efficient_sdp_enabled,
+            kinds.math_sdp_enabled,
+            kinds.cudnn_sdp_enabled,
+        )
+    )
+
+
+def _device(device_type: str) -> str:
+    if device_type != "cuda":
+        return ""
+    major, minor = torch.cuda.get_device_capability()
+    return f"compute capability {major}.{minor}"
 
 
 def _asked(settings: Any, name: str) -> Any:

@@ -20,19 +20,24 @@ from airgraph.program.program import CaptureProgram
 from airgraph.program.streams import priorities_of, streams_of
 from airgraph.runtime.accelerator.streams import CaptureStreams, StreamsDevice
 from airgraph.runtime.engine.loading import engine
-from airgraph.runtime.protocol import Capabilities
+from airgraph.runtime.protocol import Capabilities, FailedCall
 from airgraph.runtime.recording.collection import uncollected
 from airgraph.runtime.recording.inputs import BufferForm, CaptureInput
 from airgraph.runtime.recording.walk import Walk, constants_of, shares_memory
 
 __all__ = ["Capture", "CaptureDevice", "Recorded"]
 
-# Operators of these namespaces stay on the stream that they are called on.
+# Operators of these namespaces stay on the stream that they are called on, and write nothing that nobody sees.
 _ON_ONE_STREAM = {"aten", "prims", "prim"}
 
 
 class CaptureDevice(StreamsDevice, Protocol):
     """What a capture asks of its device."""
+
+    @property
+    def capture_error_mode(self) -> str:
+        """The one to take where none was chosen."""
+        ...
 
     @property
     def capabilities(self) -> Capabilities:
@@ -51,8 +56,11 @@ class CaptureDevice(StreamsDevice, Protocol):
         """Whether the current stream is, also where the capture has failed."""
         ...
 
-    def forget_capture(self, device: torch.device, pool: Any) -> None:
-        """Take back from the allocator what a capture_end that failed left: the routing to the pool, and its use."""
+    def forget_capture(self, device: torch.device, pool: Any, *, has_begun: bool) -> None:
+        """Take back from the allocator what a capture that failed left: the routing to the pool, and its use.
+
+        has_begun: else it may have failed before it took either.
+        """
         ...
 
     def synchronize(self) -> None: ...
@@ -101,6 +109,19 @@ class Capture:
             ).run()
         finally:
             generator.set_state(state)
+
+    def run(self) -> list[Any]:
+        """Run the program once, in earnest, on the graph's buffers. Results as Walk.run gives them.
+
+        Raises UnsupportedGraph where it fails and may be run again, and FailedCall where it has written by then.
+        """
+        run = _Run(self.device, self.program, self.inputs, self.buffers)
+        try:
+            return run.run()
+        except UnsupportedGraph as error:
+            if run.has_written:
+                raise FailedCall(error.__cause__ or error) from error
+            raise
 
     def record(self) -> Recorded:
         """Raises UnsupportedGraph, after which device and pool are as before."""
@@ -181,6 +202,8 @@ class _Run(Walk):
         self._stop_before = stop_before
         self._position = 0
         self.calls = 0
+        # Whether an operator has begun that may write an argument, or what nobody sees.
+        self.has_written = False
 
     def run(self) -> list[Any]:
         if self._streams is None:
@@ -207,6 +230,7 @@ class _Run(Walk):
         if self._position == self._stop_before:
             raise _Stopped
         self._position += 1
+        self.has_written = self.has_written or op.namespace not in _ON_ONE_STREAM or self._writes_an_argument(op, args)
         self.calls += not op.is_view
         try:
             if self._streams is None or self.stream is None:
@@ -215,6 +239,12 @@ class _Run(Walk):
                 return op(*args, **kwargs)
         except RuntimeError as error:
             raise self._device.obstacle(error, op.name(), where) from error
+
+    def _writes_an_argument(self, op: torch._ops.OpOverload, args: tuple[Any, ...]) -> bool:
+        if not op._schema.is_mutable:
+            return False
+        ours = [each.arg for each in self._inputs if each.form is None and isinstance(each.arg, torch.Tensor)]
+        return any(isinstance(arg, torch.Tensor) and any(shares_memory(arg, own) for own in ours) for arg in args)
 
     def made_here(self, value: torch.Tensor) -> bool:
         if any(shares_memory(value, buffer) for buffer in self._buffers.values()):
@@ -235,7 +265,8 @@ def _block_class() -> Any:
             self._ended_well: bool | None = None
 
         def _enter(self) -> None:
-            mode = self._capture.options.capture_error_mode
+            chosen = self._capture.options.capture_error_mode
+            mode = self._capture.device.capture_error_mode if chosen == "auto" else chosen
             self._graph.capture_begin(pool=self._pool.handle, capture_error_mode=mode)
             self._begun = True
 
@@ -258,10 +289,11 @@ def _block_class() -> Any:
             if self._ended_well is None:
                 self._ended_well = self._has_pool()
             self._capture.discard(self._graph)
-            if self._begun and not self._ended_well and not self._forgotten:
+            if not self._ended_well and not self._forgotten:
                 # Noted first: a use that is left costs memory, one that is taken back twice a neighbour's.
                 self._forgotten = True
-                self._capture.device.forget_capture(self._capture.program.device, self._pool)
+                device = self._capture.program.device
+                self._capture.device.forget_capture(device, self._pool, has_begun=self._begun)
 
         def _has_pool(self) -> bool:
             """Whether the graph itself gives its pool back, as one does whose capture ended well."""

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from airgraph.errors import ReplayError
-from airgraph.memory.footprint import Footprint
 from airgraph.memory.occupancy import Slot
 from airgraph.memory.pool import Lease
 from airgraph.options import Options
@@ -18,7 +17,7 @@ from airgraph.runtime.engine.loading import engine
 from airgraph.runtime.problem import InputProblem, ProblemKind
 from airgraph.runtime.recording.inputs import CaptureInput, bind_inputs
 from airgraph.runtime.recording.launched import LaunchedGraph
-from airgraph.runtime.recording.outputs import Output, Owned
+from airgraph.runtime.recording.outputs import Constant, Output, Owned
 from airgraph.runtime.timeline import Span
 
 __all__ = ["AcceleratorGraph"]
@@ -31,42 +30,76 @@ class AcceleratorGraph(LaunchedGraph):
         self,
         program: CaptureProgram,
         inputs: Sequence[CaptureInput],
-        buffers: Mapping[int, torch.Tensor],
-        recorded: Recorded,
         lease: Lease,
-        footprint: Footprint,
         options: Options,
         settings: Callable[[], Hashable],
     ) -> None:
-        """settings: of the device, now; those of the capture are a condition of each call."""
+        """Before its capture: `begin`, `bind`, and `complete` once there is one.
+
+        settings: of the device, now; those of the capture are a condition of each call.
+        """
         self._settings, self._captured_settings = settings, settings()
-        self._graph = recorded.graph
         self._lease = lease
-        self.footprint = footprint
+        self._graph: Any = None
+        self.footprint = lease.footprint
         native = engine()
         if lease.pool.neighbours is None:
             lease.pool.neighbours = native.DeviceNeighbours()
-        policy = getattr(native.LiveOutputs, options.live_outputs)
-        launch = native.DeviceLaunch(
-            self._graph.replay, str(program.device), policy, lease.pool.neighbours, lease.pool.replay_lock, program.name
-        )
-        bind_inputs(launch, inputs, buffers)
+        self._policy = getattr(native.LiveOutputs, options.live_outputs)
+        self._program = program
+        super().__init__(self._new_launch(), [])
+
+    def begin(self) -> None:
+        """The pool is about to be written: work on the current stream comes after that of its last call."""
+        self._launch.begin()
+
+    def bind(self, inputs: Sequence[CaptureInput], buffers: Mapping[int, torch.Tensor]) -> None:
+        bind_inputs(self._launch, inputs, buffers)
+
+    def copy_inputs(self, args: list[Any]) -> None:
+        """Into the buffers, as each call does."""
+        self._launch.copy_inputs(args)
+
+    def outputs_of(self, results: list[Any], launch: Any) -> list[Output]:
+        """How a call's outputs are made of `results`, as a walk gives them; those in memory of the pool become the
+        launch's."""
+        made = [out for out in results if isinstance(out, torch.Tensor)]
+        kept = engine().held_elsewhere(made)
         outputs: list[Output] = []
-        made: list[torch.Tensor] = []
-        for out in recorded.outputs:
-            if isinstance(out, torch.Tensor):
-                outputs.append(Owned(len(made)))
-                made.append(out)
-            else:
+        owned = 0
+        for out in results:
+            if not isinstance(out, torch.Tensor):
                 outputs.append(out)
-        for out in made:
-            launch.add_output(out)
-        super().__init__(launch, outputs)
+            elif kept.pop(0):
+                # An operator returns what it keeps: nobody else's memory.
+                outputs.append(Constant(out))
+            else:
+                launch.add_output(out)
+                outputs.append(Owned(owned))
+                owned += 1
+        return outputs
+
+    def apart(self) -> Any:
+        """A launch beside this graph's, for outputs of another run in the same pool."""
+        return self._new_launch()
+
+    def complete(self, recorded: Recorded, first_outputs: list[Any] | None) -> None:
+        """first_outputs: see `DeviceGraph`."""
+        self._graph = recorded.graph
+        self._launch.replay = recorded.graph.replay
+        self.set_outputs(self.outputs_of(recorded.outputs, self._launch))
         self.nodes = recorded.calls
         self.threads = 1
         self.copied_nbytes = recorded.copied_nbytes
         self.streams = recorded.streams
         self._held = recorded.held
+        self.first_outputs = first_outputs
+
+    def _new_launch(self) -> Any:
+        pool = self._lease.pool
+        return engine().DeviceLaunch(
+            None, str(self._program.device), self._policy, pool.neighbours, pool.replay_lock, self._program.name
+        )
 
     def error_of(self, failure: Any) -> ReplayError:
         return ReplayError(f"the replay failed on the device: {failure}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Protocol
 
 import torch
 
@@ -11,52 +13,98 @@ from airgraph.memory.footprint import Footprint
 from airgraph.memory.pool import MemoryPool
 from airgraph.runtime.engine.loading import engine
 
-__all__ = ["DevicePool"]
+__all__ = ["DevicePool", "PoolRouting"]
+
+
+class PoolRouting(Protocol):
+    """What a pool asks of its device's allocator."""
+
+    @property
+    def module(self) -> Any:
+        """torch.cuda, or what has its names."""
+        ...
+
+    def start_routing(self, device: torch.device, pool_handle: Any) -> None:
+        """From now on what this thread allocates comes from the pool. Takes a use of it."""
+        ...
+
+    def stop_routing(self, device: torch.device, pool_handle: Any) -> None:
+        """End that, or what a failed capture has left; else a RuntimeError."""
+        ...
+
+    def release_pool(self, device: torch.device, pool_handle: Any) -> None:
+        """Take back one use of a pool."""
+        ...
+
+    def pool_segments(self, pool_handle: Any) -> list[dict[str, Any]]:
+        """What the allocator holds for a pool."""
+        ...
+
+
+class _Use:
+    """One use of a pool of the allocators of device and host: while it lasts, they keep the pool and let graphs into it."""
+
+    def __init__(self, routing: PoolRouting, device: torch.device, handle: Any) -> None:
+        self._routing, self._device, self._handle = routing, device, handle
+        self._is_taken = False
+        self._of_host = engine().hold_host_pool(str(device), tuple(handle))
+
+    def taken_again(self) -> None:
+        """The allocator has counted one more; one is enough."""
+        if self._is_taken:
+            with suppress(RuntimeError):
+                self._routing.release_pool(self._device, self._handle)
+        self._is_taken = True
+
+    def end(self) -> None:
+        if self._of_host:
+            self._of_host = False
+            engine().release_host_pool(str(self._device), tuple(self._handle))
+        if self._is_taken:
+            # Noted first: a use that is left costs memory, one that is taken back twice a neighbour's.
+            self._is_taken = False
+            with suppress(RuntimeError):
+                self._routing.release_pool(self._device, self._handle)
 
 
 class DevicePool(MemoryPool):
     """A private pool of the device's caching allocator; it holds memory as long as a graph in it lives.
 
-    module: torch.cuda, or what has its names. handle: as the device's own graphs take it.
+    handle: as the device's own graphs take it.
     """
 
-    def __init__(self, device: torch.device, module: Any, handle: Any) -> None:
+    def __init__(self, device: torch.device, routing: PoolRouting, handle: Any) -> None:
         super().__init__(device, engine().ReplayLock())
-        self._module = module
+        self._routing = routing
         self._handle = handle
-        self._is_entered = False
-        self._captured: list[weakref.ref[Any]] = []
-
-    def enter(self) -> Any:
-        """Call before a capture: afterwards `handle` is a pool that the allocator lets a graph into.
-
-        Returns what keeps it so, for as long as that is held: one of the graphs in it. The allocator lets no graph
-        into a pool that its last graph has left, nor into one whose first capture failed, so that is replaced.
-        """
-        self._captured = [each for each in self._captured if each() is not None]
-        keeper = next((graph for each in self._captured if (graph := each()) is not None), None)
-        if keeper is None and self._is_entered:
-            self._handle = None
-        self._is_entered = True
-        return keeper
-
-    def add_graph(self, graph: Any) -> None:
-        """It was captured into this pool."""
-        self._captured.append(weakref.ref(graph))
+        self._use: _Use | None = None
 
     @property
     def handle(self) -> Any:
         if self._handle is None:
-            self._handle = self._module.graph_pool_handle()
+            self._handle = self._routing.module.graph_pool_handle()
         return self._handle
+
+    @contextmanager
+    def routed(self) -> Iterator[None]:
+        """What this thread allocates within comes from the pool, which from then on is kept while a graph lives."""
+        if self._use is None:
+            self._use = _Use(self._routing, self.device, self.handle)
+            # Not at the end of the process, when the device may be shut down.
+            weakref.finalize(self, self._use.end).atexit = False
+        self._routing.start_routing(self.device, self.handle)
+        try:
+            self._use.taken_again()
+            yield
+        finally:
+            with suppress(RuntimeError):
+                self._routing.stop_routing(self.device, self.handle)
 
     @property
     def footprint(self) -> Footprint:
-        """The arena is the segments that the allocator keeps for this pool, outputs included."""
-        own = tuple(self._handle or ())
-        segments = self._module.memory_snapshot() if own else ()
-        held = sum(s["total_size"] for s in segments if tuple(s.get("segment_pool_id", ())) == own)
-        return Footprint(held, self.inputs.nbytes)
+        """The arena is the segments that the allocator keeps for this pool, but for the buffers of inputs."""
+        held = sum(each["total_size"] for each in self._routing.pool_segments(self._handle)) if self._handle else 0
+        return Footprint(max(0, held - sum(self.inputs.nbytes)), self.inputs.nbytes)
 
     def nbytes_with(self, footprint: Footprint) -> int:
         held = self.footprint
@@ -67,9 +115,13 @@ class DevicePool(MemoryPool):
         return max(held.arena_nbytes, footprint.arena_nbytes) + sum(held.inputs_nbytes) + sum(grown)
 
     def give_back(self) -> None:
-        self._module.empty_cache()
+        self._routing.module.empty_cache()
 
     def _let_go(self) -> None:
         super()._let_go()
         if not self._live():
+            # The allocator lets no graph into a pool that its last graph has left.
             self._handle = None
+            if self._use is not None:
+                self._use.end()
+                self._use = None

@@ -22,13 +22,14 @@ from airgraph.memory.locks import renew_after_fork
 from airgraph.options import Options
 from airgraph.program import source_lines
 from airgraph.program.program import CaptureProgram
-from airgraph.runtime.accelerator.capture import Capture, Recorded
+from airgraph.runtime.accelerator.capture import Capture
+from airgraph.runtime.accelerator.first_call import FirstCall
 from airgraph.runtime.accelerator.footprint import predict_footprint
 from airgraph.runtime.accelerator.graph import AcceleratorGraph
 from airgraph.runtime.accelerator.pool import DevicePool
 from airgraph.runtime.accelerator.streams import EventPool
 from airgraph.runtime.engine.loading import engine
-from airgraph.runtime.protocol import Capabilities, DeviceMemory
+from airgraph.runtime.protocol import Capabilities, DeviceMemory, FailedCall
 from airgraph.runtime.recording.inputs import CaptureInput, buffer_forms
 
 __all__ = ["AcceleratorRuntime", "Failure"]
@@ -61,6 +62,8 @@ class AcceleratorRuntime(ABC):
     capabilities: Capabilities
     # Whether kernels and library handles must have run once before a capture.
     needs_warm_up: bool
+    # The capture_error_mode where none was chosen.
+    capture_error_mode: str = "global"
     # Random operators, as ATen names them, whose numbers are those of the capture at each replay.
     repeated_random: frozenset[str] = frozenset()
     failures: tuple[Failure, ...]
@@ -90,8 +93,12 @@ class AcceleratorRuntime(ABC):
         """An event that a graph may record for work outside, or wait for where it was recorded outside."""
 
     @abstractmethod
+    def start_routing(self, device: torch.device, pool_handle: Any) -> None:
+        """From now on what this thread allocates comes from the pool. Takes a use of it."""
+
+    @abstractmethod
     def stop_routing(self, device: torch.device, pool_handle: Any) -> None:
-        """End the routing of allocations to a pool, which a failed capture_end may leave; else a RuntimeError."""
+        """End the routing of allocations to a pool, which a failed capture may leave; else a RuntimeError."""
 
     @abstractmethod
     def release_pool(self, device: torch.device, pool_handle: Any) -> None:
@@ -101,20 +108,37 @@ class AcceleratorRuntime(ABC):
         """The device's own settings that kernels are chosen by, beside those that torch has for all. Override."""
         return ()
 
+    def forget_workspaces(self, streams: Sequence[Any]) -> None:
+        """Let libraries take the memory that they work in on these streams anew. Override where they keep some."""
+        return
+
+    def refuse_setup(self) -> None:
+        """Raises UnsupportedGraph where the process is set up in a way that its graphs cannot be captured in."""
+        return
+
+    def pool_segments(self, pool_handle: Any) -> list[dict[str, Any]]:
+        own = tuple(pool_handle)
+        return [each for each in self.module.memory_snapshot() if tuple(each.get("segment_pool_id", ())) == own]
+
     def is_capturing(self) -> bool:
         return bool(self.module.is_current_stream_capturing())
 
-    def forget_capture(self, device: torch.device, pool: DevicePool) -> None:
-        with suppress(RuntimeError):
+    def forget_capture(self, device: torch.device, pool: DevicePool, *, has_begun: bool) -> None:
+        was_routed = True
+        try:
             self.stop_routing(device, pool.handle)
-        if _POOLS_LEAK:
+        except RuntimeError:
+            was_routed = False
+        # Of pinned memory, which the allocator of the host routes by itself.
+        engine().stop_host_routing(str(device), tuple(pool.handle))
+        if _POOLS_LEAK and (has_begun or was_routed):
             with suppress(RuntimeError):
                 self.release_pool(device, pool.handle)
 
     def open_pool(self, device: torch.device | None = None) -> DevicePool:
         device = self._with_index(device)
         with self.module.device(device):
-            return DevicePool(device, self.module, self.module.graph_pool_handle())
+            return DevicePool(device, self, self.module.graph_pool_handle())
 
     def adopt_pool(self, handle: object, device: torch.device) -> DevicePool | None:
         if not (isinstance(handle, tuple) and len(handle) == 2):
@@ -122,7 +146,7 @@ class AcceleratorRuntime(ABC):
         key = (self._with_index(device), handle)
         pool = self._adopted.get(key)
         if pool is None:
-            pool = self._adopted[key] = DevicePool(key[0], self.module, handle)
+            pool = self._adopted[key] = DevicePool(key[0], self, handle)
         return pool
 
     def stream(self, tag: str, priority: int = 0) -> Any:
@@ -148,67 +172,87 @@ class AcceleratorRuntime(ABC):
         return DeviceMemory(*self.module.mem_get_info(self._with_index(device)))
 
     def record(
-        self, program: CaptureProgram, inputs: Sequence[CaptureInput], pool: DevicePool, options: Options
+        self,
+        program: CaptureProgram,
+        inputs: Sequence[CaptureInput],
+        pool: DevicePool,
+        options: Options,
+        call: list[Any] | None = None,
     ) -> AcceleratorGraph:
         _leave_devices_at_exit()
+        self.refuse_setup()
         self._check_random_operators(program)
         if self._recording == threading.get_ident():
             raise UnsupportedGraph("it is called by an operator of a graph that is being captured")
         with self._lock, torch.no_grad(), self.module.device(program.device):
             try:
                 self._recording = threading.get_ident()
-                return self._record(program, inputs, pool, options)
+                return self._record(program, inputs, pool, options, call)
             finally:
                 self._recording = None
 
     def _record(
-        self, program: CaptureProgram, inputs: Sequence[CaptureInput], pool: DevicePool, options: Options
+        self,
+        program: CaptureProgram,
+        inputs: Sequence[CaptureInput],
+        pool: DevicePool,
+        options: Options,
+        call: list[Any] | None,
     ) -> AcceleratorGraph:
-        if pool.neighbours is not None:
-            # An argument may be one of them, and the capture may use its place.
-            pool.neighbours.give_away_held()
         # What operators take is worked out only where somebody asks for it: it costs more than the capture.
         predicted = predict_footprint(program, inputs, with_results=options.memory_budget is not None)
         check_budget(pool, predicted, options.memory_budget)
-        held_nbytes, before = pool.nbytes, pool.footprint.arena_nbytes
-        lease = pool.take(predicted)
-        keeper = pool.enter()
+        held_nbytes = pool.nbytes if options.memory_budget is not None else 0
+        before = pool.footprint.arena_nbytes
+        graph = AcceleratorGraph(program, inputs, pool.take(predicted), options, self.settings)
+        # An argument may be an output of a neighbour, and the capture may use its place.
+        graph.begin()
+        first: FirstCall | None = None
+        side = self._side_stream(program.device)
         try:
-            buffers = {
-                index: form.place(pool.inputs.block(position, form.nbytes))
-                for position, (index, form) in enumerate(buffer_forms(inputs).items())
-            }
-            recorded = self._on_side_stream(Capture(self, program, inputs, buffers, pool, options))
-            pool.add_graph(recorded.graph)
-            del keeper
+            side.wait_stream(self.module.current_stream())
+            with self.module.stream(side):
+                with pool.routed():
+                    buffers = {
+                        index: form.place(pool.inputs.block(position, form.nbytes))
+                        for position, (index, form) in enumerate(buffer_forms(inputs).items())
+                    }
+                    graph.bind(inputs, buffers)
+                    capture = Capture(self, program, inputs, buffers, pool, options)
+                    if self.needs_warm_up and call is not None:
+                        graph.copy_inputs(call)
+                        first = FirstCall(capture.run(), call, graph)
+                    elif self.needs_warm_up:
+                        capture.warm_up(self.module.default_generators[program.device.index or 0])
+                self.forget_workspaces([side])
+                side.synchronize()
+                recorded = capture.record()
+            self.module.current_stream().wait_stream(side)
+            graph.complete(recorded, None if first is None else first.outputs())
             arena_nbytes = max(predicted.arena_nbytes, pool.footprint.arena_nbytes - before)
-        except RuntimeError as error:
-            self._recover()
-            raise self.obstacle(error) from error
-        except UnsupportedGraph:
+        except FailedCall:
             self._recover()
             raise
-        if options.memory_budget is not None and pool.nbytes > max(options.memory_budget, held_nbytes):
-            nbytes = pool.nbytes
-            del recorded
+        except (RuntimeError, UnsupportedGraph) as error:
+            obstacle = error if isinstance(error, UnsupportedGraph) else self.obstacle(error)
+            if first is not None:
+                # Before its memory is given back to the device.
+                self.module.current_stream().wait_stream(side)
+                obstacle.outputs = first.outputs()
             self._recover()
-            raise UnsupportedGraph(
+            raise obstacle from error
+        if options.memory_budget is not None and pool.nbytes > max(options.memory_budget, held_nbytes):
+            nbytes, outputs = pool.nbytes, graph.first_outputs
+            del recorded, graph
+            self._recover()
+            refusal = UnsupportedGraph(
                 f"memory_budget={options.memory_budget}: the pool would have grown to {nbytes} bytes, more than the "
                 f"{pool.nbytes_with(predicted)} predicted"
             )
-        footprint = Footprint(arena_nbytes, predicted.inputs_nbytes)
-        return AcceleratorGraph(program, inputs, buffers, recorded, lease, footprint, options, self.settings)
-
-    def _on_side_stream(self, capture: Capture) -> Recorded:
-        side = self._side_stream(capture.program.device)
-        side.wait_stream(self.module.current_stream())
-        with self.module.stream(side):
-            if self.needs_warm_up:
-                capture.warm_up(self.module.default_generators[capture.program.device.index or 0])
-            side.synchronize()
-            recorded = capture.record()
-        self.module.current_stream().wait_stream(side)
-        return recorded
+            refusal.outputs = outputs
+            raise refusal
+        graph.footprint = Footprint(arena_nbytes, predicted.inputs_nbytes)
+        return graph
 
     def _recover(self) -> None:
         """After a failure: forget what is pending, so that eager work goes on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -50,8 +51,17 @@ class CpuRuntime:
         page = os.sysconf("SC_PAGE_SIZE")
         return DeviceMemory(os.sysconf("SC_AVPHYS_PAGES") * page, os.sysconf("SC_PHYS_PAGES") * page)
 
+    def is_capturing(self) -> bool:
+        """Of a stream of the CPU: operators find out by themselves whether they are noted by `airgraph.cpu.graph`."""
+        return False
+
     def record(
-        self, program: CaptureProgram, inputs: Sequence[CaptureInput], pool: ArenaPool, options: Options
+        self,
+        program: CaptureProgram,
+        inputs: Sequence[CaptureInput],
+        pool: ArenaPool,
+        options: Options,
+        call: list[Any] | None = None,
     ) -> CpuGraph:
         with uncollected():
             return record(program, inputs, pool, options)

@@ -20,10 +20,15 @@ class LaunchedGraph(ABC):
 
     def __init__(self, launch: Any, outputs: list[Output]) -> None:
         self._launch = launch
-        self._outputs = outputs
-        self._all_owned = all(type(out) is Owned for out in outputs)
+        self.first_outputs: list[Any] | None = None
+        self.set_outputs(outputs)
         self.captured_address = launch.captured_address
         self.held_outputs = launch.held_outputs
+
+    def set_outputs(self, outputs: list[Output]) -> None:
+        """What becomes of the results of the launch."""
+        self._outputs = outputs
+        self._all_owned = all(type(out) is Owned for out in outputs)
 
     @abstractmethod
     def error_of(self, failure: Any) -> ReplayError:

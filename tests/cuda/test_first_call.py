@@ -1,0 +1,105 @@
+"""The run that CUDA needs before a capture is the first call itself: nothing is executed twice, nothing is copied."""
+
+import pytest
+import torch
+from reports import counters, report
+from torch import Tensor
+
+import airgraph
+
+_runs: list[int] = []
+
+
+@torch.library.custom_op("airgraph_cuda::counted", mutates_args=())
+def counted(x: Tensor) -> Tensor:
+    if not torch.cuda.is_current_stream_capturing():
+        _runs.append(1)
+    return x * 2
+
+
+counted.register_fake(torch.empty_like)
+
+
+@torch.no_grad()
+def test_hidden_state_is_touched_once() -> None:
+    call = torch.compile(lambda x: counted(x) + 1, backend="airgraph")
+    _runs.clear()
+    assert call(torch.ones(3, device="cuda")).tolist() == [3.0] * 3
+    assert len(_runs) == 1
+    assert call(torch.zeros(3, device="cuda")).tolist() == [1.0] * 3
+    assert len(_runs) == 1 and counters() == {"captures": 1, "recaptures": 0, "replays": 2, "eager_calls": 0}
+
+
+@torch.no_grad()
+def test_written_inputs_are_written_once_and_not_copied() -> None:
+    """A KV cache of 96 MB takes no second one."""
+    cache, x = torch.zeros(24 << 20, device="cuda"), torch.ones(1, device="cuda")
+    call = torch.compile(lambda cache, x: cache.add_(x)[:4] * 1, backend="airgraph")
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.max_memory_allocated()
+    for step in range(1, 4):
+        assert call(cache, x).tolist() == [float(step)] * 4
+    assert cache[-1].item() == 3.0
+    assert torch.cuda.max_memory_allocated() - before < cache.nbytes / 2
+
+
+@torch.no_grad()
+def test_random_numbers_go_on_as_they_would_eagerly() -> None:
+    call = torch.compile(lambda x: x + torch.rand_like(x), backend="airgraph")
+    x = torch.zeros(8, device="cuda")
+    torch.manual_seed(3)
+    expected = [torch.rand_like(x) for _ in range(3)]
+    torch.manual_seed(3)
+    got = [call(x) for _ in range(3)]
+    torch.testing.assert_close(got[0], expected[0])
+    assert len({tuple(each.tolist()) for each in got}) == 3
+
+
+@torch.no_grad()
+def test_a_capture_that_fails_leaves_the_call_done() -> None:
+    import simcuda
+
+    cache, x = torch.zeros(4, device="cuda"), torch.ones(4, device="cuda")
+    call = torch.compile(lambda cache, x: cache.add_(x) * 1, backend="airgraph")
+    with simcuda.fail_once("cudaStreamEndCapture"), pytest.warns(UserWarning, match="runs eagerly"):
+        assert call(cache, x).tolist() == [1.0] * 4
+    assert call(cache, x).tolist() == [2.0] * 4 and cache.tolist() == [2.0] * 4
+
+
+@torch.no_grad()
+def test_a_call_that_fails_halfway_raises_and_is_not_run_again() -> None:
+    fails = [True]
+
+    @torch.library.custom_op("airgraph_cuda::may_fail", mutates_args=())
+    def may_fail(x: Tensor) -> Tensor:
+        if fails[0]:
+            raise RuntimeError("not today")
+        return x + 1
+
+    may_fail.register_fake(torch.empty_like)
+
+    def program(cache: Tensor, x: Tensor) -> Tensor:
+        cache.add_(x)
+        return may_fail(cache * 1)
+
+    call = torch.compile(program, backend="airgraph", options={"inplace_pass": False})
+    cache, x = torch.zeros(2, device="cuda"), torch.ones(2, device="cuda")
+    with pytest.raises(RuntimeError, match="not today"):
+        call(cache, x)
+    assert cache.tolist() in ([1.0, 1.0], [0.0, 0.0])
+    written = cache[0].item()
+    fails[0] = False
+    assert call(cache, x).tolist() == [written + 2] * 2
+    assert call(cache, x).tolist() == [written + 3] * 2
+    assert counters()["eager_calls"] == 0
+
+
+@torch.no_grad()
+def test_warming_executes_nothing() -> None:
+    cache = torch.zeros(4, device="cuda")
+    model = torch.compile(lambda x: cache.add_(x) * 1, backend="airgraph")
+    airgraph.warmup(model, [torch.ones(4, device="cuda")])
+    assert cache.tolist() == [0.0] * 4
+    assert model(torch.ones(4, device="cuda")).tolist() == [1.0] * 4
+    assert report()["counters"]["captures"] == 1
