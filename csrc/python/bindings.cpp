@@ -5,8 +5,7 @@
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/extension.h>
 
-#include <map>
-#include <set>
+#include <algorithm>
 
 #include "../engine/device_launch.h"
 #include "../engine/hand_graph.h"
@@ -14,6 +13,7 @@
 #include "../engine/settings.h"
 #include "../engine/tape.h"
 #include "../internals/forms.h"
+#include "../internals/holders.h"
 #include "../internals/host_pools.h"
 #include "../internals/private_device.h"
 #include "../internals/tensors.h"
@@ -138,36 +138,19 @@ std::vector<bool> held_elsewhere(const py::list& tensors) {
   constexpr Py_ssize_t lists = 2;
   // By Python's reference to what C++ holds too.
   constexpr Py_ssize_t own = 1;
-  std::map<const c10::TensorImpl*, Py_ssize_t> times;
-  // A view holds what it is a view of, which then holds the memory too.
-  std::map<const c10::TensorImpl*, size_t> views;
-  std::map<const c10::StorageImpl*, std::set<const c10::TensorImpl*>> sharing;
-  std::vector<at::Tensor> all;
-  for (const auto& each : tensors) {
-    auto& tensor = all.emplace_back(each.cast<at::Tensor>());
-    auto& holders = sharing[tensor.storage().unsafeGetStorageImpl()];
-    const bool is_new = holders.insert(tensor.unsafeGetTensorImpl()).second;
-    ++times[tensor.unsafeGetTensorImpl()];
-    if (is_new && tensor.is_view()) {
-      const auto* base = tensor._base().unsafeGetTensorImpl();
-      ++views[base];
-      holders.insert(base);
+  const auto all = tensors.cast<std::vector<at::Tensor>>();
+  auto held = held_by_others(all);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto is_this = [&](const at::Tensor& other) { return other.is_same(all[i]); };
+    const auto times = std::count_if(all.begin(), all.end(), is_this);
+    bool by_python = Py_REFCNT(PyList_GET_ITEM(tensors.ptr(), static_cast<Py_ssize_t>(i))) > lists * times + own;
+    if (all[i].is_view()) {
+      const at::Tensor base(all[i]._base());
+      const auto listed =
+          std::count_if(all.begin(), all.end(), [&](const at::Tensor& each) { return each.is_same(base); });
+      by_python = by_python || Py_REFCNT(py::cast(base).ptr()) > lists * listed + 1 + own;
     }
-  }
-  std::vector<bool> held;
-  for (Py_ssize_t i = 0; i < static_cast<Py_ssize_t>(all.size()); ++i) {
-    const auto& storage = all[i].storage();
-    const auto& holders = sharing.at(storage.unsafeGetStorageImpl());
-    const bool by_python =
-        Py_REFCNT(PyList_GET_ITEM(tensors.ptr(), i)) > lists * times.at(all[i].unsafeGetTensorImpl()) + own;
-    bool by_base = false;
-    if (all[i].is_view() && times.count(all[i]._base().unsafeGetTensorImpl()) == 0) {
-      const auto& base = all[i]._base();
-      const py::object object = py::cast(at::Tensor(base));
-      by_base = Py_REFCNT(object.ptr()) > 1 + own ||
-                base.use_count() > views.at(base.unsafeGetTensorImpl()) + static_cast<size_t>(own);
-    }
-    held.push_back(by_python || by_base || storage.use_count() > holders.size());
+    held[i] = held[i] || by_python;
   }
   return held;
 }

@@ -28,8 +28,6 @@ AirgraphError
 
 from __future__ import annotations
 
-from typing import Any
-
 __all__ = [
     "AirgraphError",
     "CacheError",
@@ -110,7 +108,7 @@ class UnsupportedGraph(AirgraphError):
 
     def __init__(self, reason: str, *, operator: str = "", source: str = "") -> None:
         self.reason = reason
-        self.outputs: list[Any] | None = None
+        self.outputs: list[object] | None = None
         self.operator = operator
         self.source = source
         where = f" at {source}" if source else ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python -m simcuda [--null] (SCRIPT | -m MODULE) [ARGS...]: run a program with the CUDA build of PyTorch and no card."""
+"""python -m simcuda [--null] (SCRIPT | -m MODULE) [ARGS...]: run a program with PyTorch's CUDA build and no card."""
 
 from __future__ import annotations
 

@@ -249,6 +249,18 @@ INTERNALS = (
         until="CUDAGraph.capture_end undoes a failed capture", part_of="cuda",
     ),
     _of(
+        "torch._C", "_cuda_beginAllocateCurrentThreadToPool", used_for="what a graph needs beside, in its pool",
+        until="torch.cuda.use_mem_pool takes the handle of a pool", part_of="cuda",
+    ),
+    _of(
+        "torch._C", "_cuda_clearCublasWorkspaces", used_for="workspaces of cuBLAS that belong to a pool",
+        until="those of one stream can be cleared from Python", part_of="cuda",
+    ),
+    _of(
+        "torch_npu._C", "_npu_beginAllocateCurrentThreadToPool", used_for="buffers of inputs in the pool of a graph",
+        until="a block takes the handle of a pool", part_of="torch_npu",
+    ),
+    _of(
         "torch_npu._C", "_npu_endAllocateToPool", "_npu_releasePool", used_for="captures that fail on Ascend",
         until="NPUGraph.capture_end undoes a failed capture", part_of="torch_npu",
     ),

@@ -42,7 +42,7 @@ class PoolRouting(Protocol):
 
 
 class _Use:
-    """One use of a pool of the allocators of device and host: while it lasts, they keep the pool and let graphs into it."""
+    """One use of a pool of the allocators of device and host: while it lasts, they keep it and let graphs into it."""
 
     def __init__(self, routing: PoolRouting, device: torch.device, handle: Any) -> None:
         self._routing, self._device, self._handle = routing, device, handle

@@ -208,8 +208,8 @@ class AcceleratorRuntime(ABC):
         # An argument may be an output of a neighbour, and the capture may use its place.
         graph.begin()
         first: FirstCall | None = None
-        side = self._side_stream(program.device)
         try:
+            side = self._side_stream(program.device)
             side.wait_stream(self.module.current_stream())
             with self.module.stream(side):
                 with pool.routed():
@@ -233,26 +233,34 @@ class AcceleratorRuntime(ABC):
         except FailedCall:
             self._recover()
             raise
-        except (RuntimeError, UnsupportedGraph) as error:
-            obstacle = error if isinstance(error, UnsupportedGraph) else self.obstacle(error)
-            if first is not None:
-                # Before its memory is given back to the device.
-                self.module.current_stream().wait_stream(side)
-                obstacle.outputs = first.outputs()
-            self._recover()
-            raise obstacle from error
+        except UnsupportedGraph as error:
+            error.outputs = self._after_failure(first, program.device)
+            raise
+        except RuntimeError as error:
+            outputs = self._after_failure(first, program.device)
+            # No name for it here: with its traceback it would hold what the attempt took, until garbage is collected.
+            raise _with_outputs(self.obstacle(error), outputs) from error
         if options.memory_budget is not None and pool.nbytes > max(options.memory_budget, held_nbytes):
-            nbytes, outputs = pool.nbytes, graph.first_outputs
+            nbytes, done = pool.nbytes, graph.first_outputs
             del recorded, graph
             self._recover()
-            refusal = UnsupportedGraph(
+            reason = (
                 f"memory_budget={options.memory_budget}: the pool would have grown to {nbytes} bytes, more than the "
                 f"{pool.nbytes_with(predicted)} predicted"
             )
-            refusal.outputs = outputs
-            raise refusal
+            raise _with_outputs(UnsupportedGraph(reason), done)
         graph.footprint = Footprint(arena_nbytes, predicted.inputs_nbytes)
         return graph
+
+    def _after_failure(self, first: FirstCall | None, device: torch.device) -> list[Any] | None:
+        """The outputs of the call, if it was run."""
+        outputs: list[Any] | None = None
+        if first is not None:
+            # Before its memory is given back to the device.
+            self.module.current_stream().wait_stream(self._side_stream(device))
+            outputs = first.outputs()
+        self._recover()
+        return outputs
 
     def _recover(self) -> None:
         """After a failure: forget what is pending, so that eager work goes on."""
@@ -292,6 +300,11 @@ class AcceleratorRuntime(ABC):
         if device is not None and device.index is not None:
             return device
         return torch.device(self.device_type, self.module.current_device())
+
+
+def _with_outputs(obstacle: UnsupportedGraph, outputs: list[Any] | None) -> UnsupportedGraph:
+    obstacle.outputs = outputs
+    return obstacle
 
 
 @functools.cache
