@@ -45,22 +45,15 @@ at::Tensor bytes_of(const at::Tensor& tensor) {
 // While it lives, the current stream is another; what that was then comes after its work.
 class OnStream {
  public:
-  explicit OnStream(const std::optional<c10::Stream>& stream) {
-    if (stream) {
-      guard_.emplace(stream->device_type());
-      before_ = guard_->exchangeStream(*stream);
-    }
-  }
+  explicit OnStream(const c10::Stream& stream)
+      : guard_(stream.device_type()), own_(stream), before_(guard_.exchangeStream(stream)) {}
   OnStream(const OnStream&) = delete;
   OnStream& operator=(const OnStream&) = delete;
   ~OnStream() {
-    if (!guard_) {
-      return;
-    }
-    const auto used = guard_->exchangeStream(*before_);
-    if (used != *before_) {
+    guard_.exchangeStream(before_);
+    if (own_ != before_) {
       try {
-        put_in_order(used, *before_);
+        put_in_order(own_, before_);
       } catch (const std::exception&) {
         // The device is gone, as at the end of the process.
       }
@@ -68,8 +61,9 @@ class OnStream {
   }
 
  private:
-  std::optional<c10::impl::VirtualGuardImpl> guard_;
-  std::optional<c10::Stream> before_;
+  c10::impl::VirtualGuardImpl guard_;
+  c10::Stream own_;
+  c10::Stream before_;
 };
 
 std::atomic<bool> devices_left{false};
@@ -93,7 +87,10 @@ void DeviceNeighbours::give_away_held() {
     return;
   }
   // Whoever drops a graph, or captures another, may do so in any thread and on any stream.
-  const OnStream block(stream);
+  std::optional<OnStream> block;
+  if (stream) {
+    block.emplace(*stream);
+  }
   for (const size_t slot : held) {
     last->give_away(slot);
   }
