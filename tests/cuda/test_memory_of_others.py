@@ -38,6 +38,42 @@ def test_workspaces_belong_to_the_pool(pools: str) -> None:
 
 
 @torch.no_grad()
+def test_workspaces_of_side_streams_belong_to_the_pool() -> None:
+    """Graphs of two pools have the same side streams."""
+
+    def make(weight: Tensor) -> object:
+        def program(x: Tensor) -> Tensor:
+            with airgraph.scope.stream("beside"):
+                beside = x @ weight
+            return x @ weight.t() + beside
+
+        return torch.compile(program, backend="airgraph", fullgraph=True)
+
+    weights = [torch.randn(16, 16, device="cuda") for _ in range(2)]
+    first, second = (make(weight) for weight in weights)
+    x = torch.randn(4, 16, device="cuda")
+    first(x)
+    second(x)
+    del first
+    torch._dynamo.reset_code_caches()
+    gc.collect()
+    torch.cuda.empty_cache()
+    others = [torch.full((9 << 20,), 7.0, device="cuda") for _ in range(6)]
+    for _ in range(3):
+        torch.testing.assert_close(second(x), x @ weights[1].t() + x @ weights[1])
+    assert all(bool((other == 7).all()) for other in others)
+
+
+@torch.no_grad()
+def test_only_the_native_allocator_is_captured_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "cudaMallocAsync")
+    call = torch.compile(lambda x: x + 1, backend="airgraph")
+    with pytest.warns(UserWarning, match="torch's allocator is 'cudaMallocAsync'"):
+        assert call(torch.ones(3, device="cuda")).tolist() == [2.0] * 3
+    assert counters()["captures"] == 0 and counters()["eager_calls"] == 1
+
+
+@torch.no_grad()
 def test_within_a_capture_of_the_users_own() -> None:
     call = torch.compile(lambda x: (x * 3).relu() + 1, backend="airgraph")
     x = torch.ones(4, device="cuda")

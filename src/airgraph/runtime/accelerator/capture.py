@@ -24,6 +24,7 @@ from airgraph.runtime.protocol import Capabilities, FailedCall
 from airgraph.runtime.recording.collection import uncollected
 from airgraph.runtime.recording.inputs import BufferForm, CaptureInput
 from airgraph.runtime.recording.walk import Walk, constants_of, shares_memory
+from airgraph.torch_internals.graphs import tree_leaves
 
 __all__ = ["Capture", "CaptureDevice", "Recorded"]
 
@@ -54,6 +55,10 @@ class CaptureDevice(StreamsDevice, Protocol):
 
     def is_capturing(self) -> bool:
         """Whether the current stream is, also where the capture has failed."""
+        ...
+
+    def forget_workspaces(self, streams: Sequence[Any]) -> None:
+        """Let libraries take the memory that they work in on these streams anew."""
         ...
 
     def forget_capture(self, device: torch.device, pool: Any, *, has_begun: bool) -> None:
@@ -113,13 +118,17 @@ class Capture:
     def run(self) -> list[Any]:
         """Run the program once, in earnest, on the graph's buffers. Results as Walk.run gives them.
 
-        Raises UnsupportedGraph where it fails and may be run again, and FailedCall where it has written by then.
+        Raises UnsupportedGraph where it cannot be captured: with `outputs` where all of it has run by then, and without
+        where it may be run again. Raises FailedCall where it has failed halfway.
         """
         run = _Run(self.device, self.program, self.inputs, self.buffers)
         try:
             return run.run()
         except UnsupportedGraph as error:
-            if run.has_written:
+            if run.is_done:
+                # What it returns is what no graph can return.
+                error.outputs = run.as_eager()
+            elif run.has_written:
                 raise FailedCall(error.__cause__ or error) from error
             raise
 
@@ -139,10 +148,17 @@ class Capture:
         most = self.options.max_streams if self.options.max_streams is not None else (room or sys.maxsize) - 1
         side = min(len(streams_of(self.program.gm.graph)) - 1, most)
         streams = CaptureStreams(self.device, priorities, side) if side > 0 else None
+        beside = [] if streams is None else streams.taken
+        # Those of another pool's graphs, which may run meanwhile.
+        self.device.forget_workspaces(beside)
         run = _Run(self.device, self.program, self.inputs, self.buffers, stop_before, streams)
         outputs: list[Any] = []
-        with uncollected(), _block_class()(self, graph, pool), suppress(_Stopped):
-            outputs = run.run()
+        try:
+            with uncollected(), _block_class()(self, graph, pool), suppress(_Stopped):
+                outputs = run.run()
+        finally:
+            # This pool's, which later graphs of other pools must not work in.
+            self.device.forget_workspaces([self.device.module.current_stream(), *beside])
         held = [] if streams is None else [streams.held]
         return Recorded(graph, outputs, run.calls, run.copied_nbytes, side + 1, held)
 
@@ -230,7 +246,9 @@ class _Run(Walk):
         if self._position == self._stop_before:
             raise _Stopped
         self._position += 1
-        self.has_written = self.has_written or op.namespace not in _ON_ONE_STREAM or self._writes_an_argument(op, args)
+        self.has_written = (
+            self.has_written or op.namespace not in _ON_ONE_STREAM or self._writes_an_argument(op, args, kwargs)
+        )
         self.calls += not op.is_view
         try:
             if self._streams is None or self.stream is None:
@@ -240,11 +258,31 @@ class _Run(Walk):
         except RuntimeError as error:
             raise self._device.obstacle(error, op.name(), where) from error
 
-    def _writes_an_argument(self, op: torch._ops.OpOverload, args: tuple[Any, ...]) -> bool:
-        if not op._schema.is_mutable:
-            return False
-        ours = [each.arg for each in self._inputs if each.form is None and isinstance(each.arg, torch.Tensor)]
-        return any(isinstance(arg, torch.Tensor) and any(shares_memory(arg, own) for own in ours) for arg in args)
+    def as_eager(self) -> list[Any]:
+        """What the program returns, once it is done: views of arguments, and the rest in memory of its own."""
+        return [self._eager_output(i, out) for i, out in enumerate(self._program.gm.graph.output_node().args[0])]  # type: ignore[arg-type]
+
+    def _eager_output(self, index: int, out: Any) -> Any:
+        if not isinstance(out, Node):
+            return out
+        if index in self._program.input_views:
+            return self._on_real_input(out)
+        value = self._values[out]
+        if not isinstance(value, torch.Tensor) or self._is_an_argument_s(value):
+            return value
+        return value.clone()
+
+    def _is_an_argument_s(self, value: torch.Tensor) -> bool:
+        """Whether it lies in the memory of an argument that is used in place."""
+        return any(
+            each.form is None and isinstance(each.arg, torch.Tensor) and shares_memory(value, each.arg)
+            for each in self._inputs
+        )
+
+    def _writes_an_argument(self, op: torch._ops.OpOverload, args: Any, kwargs: Any) -> bool:
+        return op._schema.is_mutable and any(
+            isinstance(value, torch.Tensor) and self._is_an_argument_s(value) for value in tree_leaves((args, kwargs))
+        )
 
     def made_here(self, value: torch.Tensor) -> bool:
         if any(shares_memory(value, buffer) for buffer in self._buffers.values()):

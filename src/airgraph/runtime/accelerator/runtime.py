@@ -212,6 +212,8 @@ class AcceleratorRuntime(ABC):
             side = self._side_stream(program.device)
             side.wait_stream(self.module.current_stream())
             with self.module.stream(side):
+                # Those of another pool's graphs, which may run meanwhile.
+                self.forget_workspaces([side])
                 with pool.routed():
                     buffers = {
                         index: form.place(pool.inputs.block(position, form.nbytes))
@@ -234,7 +236,9 @@ class AcceleratorRuntime(ABC):
             self._recover()
             raise
         except UnsupportedGraph as error:
-            error.outputs = self._after_failure(first, program.device)
+            done = self._after_failure(first, program.device)
+            if done is not None:
+                error.outputs = done
             raise
         except RuntimeError as error:
             outputs = self._after_failure(first, program.device)
@@ -254,11 +258,11 @@ class AcceleratorRuntime(ABC):
 
     def _after_failure(self, first: FirstCall | None, device: torch.device) -> list[Any] | None:
         """The outputs of the call, if it was run."""
-        outputs: list[Any] | None = None
-        if first is not None:
-            # Before its memory is given back to the device.
-            self.module.current_stream().wait_stream(self._side_stream(device))
-            outputs = first.outputs()
+        side = self._side_streams.get(device.index or 0)
+        if side is not None:
+            self.module.current_stream().wait_stream(side)
+        # Before its memory is given back to the device.
+        outputs = None if first is None else first.outputs()
         self._recover()
         return outputs
 

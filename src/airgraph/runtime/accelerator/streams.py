@@ -68,7 +68,8 @@ class StreamsDevice(Protocol):
 class CaptureStreams:
     """Side streams that start at `fork` and have ended at `join`, and the events between.
 
-    The default stream is the one that is current at `fork`. held: what must live as long as the graph does.
+    The default stream is the one that is current at `fork`. taken: the side streams of the device.
+    held: what must live as long as the graph does.
     """
 
     def __init__(self, device: StreamsDevice, priorities: Mapping[str, int], most: int) -> None:
@@ -80,18 +81,18 @@ class CaptureStreams:
         self._default = self._module.current_stream()
         # Named by number: graphs share what streams the device has.
         first = list(priorities.values())[:most]
-        self._taken = [device.stream(f"side {number}", priority) for number, priority in enumerate(first)]
-        self._side = {tag: self._taken[number % len(self._taken)] for number, tag in enumerate(priorities)}
+        self.taken = [device.stream(f"side {number}", priority) for number, priority in enumerate(first)]
+        self._side = {tag: self.taken[number % len(self.taken)] for number, tag in enumerate(priorities)}
         self._recorded: dict[str, Any] = {}
-        self.held = _Held(device.event_pool(), self._taken)
+        self.held = _Held(device.event_pool(), self.taken)
 
     def fork(self) -> None:
         start = self._event_on(self._default)
-        for stream in self._taken:
+        for stream in self.taken:
             stream.wait_event(start)
 
     def join(self) -> None:
-        for stream in self._taken:
+        for stream in self.taken:
             self._default.wait_event(self._event_on(stream))
 
     def around(self, tag: str | None) -> AbstractContextManager[Any]:

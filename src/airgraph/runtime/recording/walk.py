@@ -40,7 +40,8 @@ def shares_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
 class Walk:
     """One walk over the FX graph. A device says where inputs are copied to and what a call does.
 
-    copied_nbytes: what the operators walked over copy at each replay. stream: of the node that is walked over.
+    copied_nbytes: what the operators walked over copy at each replay. stream: of the node that is walked over. is_done:
+    whether all of them have been called.
     overlaps: whether the device runs streams beside one another; memory that two of them use then lives to the end.
     """
 
@@ -53,6 +54,7 @@ class Walk:
         self._values: dict[Node, Any] = {}
         self.copied_nbytes = 0
         self.stream: str | None = None
+        self.is_done = False
 
     def buffer_for(self, given: CaptureInput, form: BufferForm) -> torch.Tensor:
         """The tensor that stands for an input which is copied in. Override."""
@@ -89,6 +91,7 @@ class Walk:
                 for dead in last_uses.get(node, ()):
                     if isinstance(self._values[dead], (torch.Tensor, tuple, list)):
                         del self._values[dead]
+        self.is_done = True
         return [self._output(i, out) for i, out in enumerate(self._program.gm.graph.output_node().args[0])]  # type: ignore[arg-type]
 
     def _call(self, node: Node) -> Any:

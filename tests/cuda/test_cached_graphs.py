@@ -1,0 +1,44 @@
+"""A cached graph is taken on the kind of device that it was traced for, and on no other."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+_PROGRAM = """
+import sys
+import simcuda
+simcuda.enable()
+import torch, airgraph
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x) + 1
+
+model = Model()
+call = airgraph.inference.cache_compile(model.forward, cache_dir=sys.argv[1])
+with torch.no_grad():
+    x = torch.randn(1, 2, 8, 16, device="cuda")
+    torch.testing.assert_close(call(x), model(x))
+(row,) = airgraph.explain().to_dict()["cached"]
+print("traced" if row["traces"] else "from a file")
+"""
+
+
+def test_another_compute_capability_traces_anew(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(_PROGRAM)
+
+    def start(capability: str) -> str:
+        environment = os.environ | {"SIMCUDA_CAPABILITY": capability}
+        ran = subprocess.run(
+            [sys.executable, program, tmp_path / "cache"], env=environment, capture_output=True, text=True, timeout=300
+        )
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout.strip().splitlines()[-1]
+
+    assert start("9.0") == "traced"
+    assert start("9.0") == "from a file"
+    assert start("8.0") == "traced"
+    assert start("8.0") == "from a file"
+    assert start("9.0") == "from a file"
