@@ -23,5 +23,5 @@ borrowed=$("$main/bin/python" -c "$site")
 "$target/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
     "torch_npu==$torch_npu_version" "protobuf>=4"
 own=$("$target/bin/python" -c "$site")
-printf '%s\n' "$borrowed" "$root/src" "$root/simcann/python" > "$own/simcann.pth"
+printf '%s\n' "$borrowed" "$root/src" "$root/simdevice/python" "$root/simcann/python" > "$own/simcann.pth"
 echo "$target is ready; build the libraries with: cmake -S simcann -B simcann/build && cmake --build simcann/build"

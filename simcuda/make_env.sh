@@ -25,5 +25,5 @@ borrowed=$("$main/bin/python" -c "$site")
 own=$("$target/bin/python" -c "$site")
 # NVIDIA's own libcudart must not be found before simcuda's; its headers are what is wanted.
 rm -f "$own"/nvidia/cu13/lib/libcudart*
-printf '%s\n' "$borrowed" "$root/src" "$root/simcuda/python" > "$own/simcuda.pth"
+printf '%s\n' "$borrowed" "$root/src" "$root/simdevice/python" "$root/simcuda/python" > "$own/simcuda.pth"
 echo "$target is ready; build the libraries with: cmake -S simcuda -B simcuda/build && cmake --build simcuda/build"

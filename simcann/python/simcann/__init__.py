@@ -13,6 +13,8 @@ import os
 import sys
 from pathlib import Path
 
+from simdevice import NotAvailable, torch_folder
+
 __all__ = ["NotAvailable", "enable"]
 
 # In this order: libopapi needs libascendcl and libnnopbase. Once loaded, all are found by name.
@@ -35,10 +37,6 @@ TORCH_LIBRARIES = ("libtorch_global_deps.so", "libc10.so", "libtorch_cpu.so")
 BUILD_COMMAND = "cmake -S simcann -B simcann/build && cmake --build simcann/build -j2"
 
 _loaded: list[ctypes.CDLL] = []
-
-
-class NotAvailable(RuntimeError):
-    """torch_npu cannot be put on the simulated runtime in this process. The message says what to do."""
 
 
 def enable() -> None:
@@ -64,16 +62,9 @@ def enable() -> None:
     # With torch_npu's default, a queue of its own between operators and the runtime, an operator that fails is
     # reported later, and from then on nothing works in the process. Without it every failure belongs to its operator.
     os.environ.setdefault("TASK_QUEUE_ENABLE", "0")
-    for path in [*(_torch_folder() / "lib" / name for name in TORCH_LIBRARIES), *paths]:
+    for path in [*(torch_folder() / "lib" / name for name in TORCH_LIBRARIES), *paths]:
         _loaded.append(ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL))
 
 
 def _library_folder() -> Path:
     return Path(__file__).resolve().parents[2] / "build" / "lib"
-
-
-def _torch_folder() -> Path:
-    spec = importlib.util.find_spec("torch")
-    if spec is None or spec.origin is None:
-        raise NotAvailable(f"torch is not installed in {sys.prefix}.")
-    return Path(spec.origin).parent

@@ -8,12 +8,12 @@ proves and what it does not.
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import os
 import sys
 from pathlib import Path
 
 from simcuda.failures import fail_nothing, fail_once
+from simdevice import NotAvailable, torch_folder
 
 __all__ = ["NotAvailable", "enable", "fail_nothing", "fail_once"]
 
@@ -22,10 +22,6 @@ RUNTIME = "libcudart.so.13"
 KERNELS = "libsimcuda_kernels.so"
 
 _loaded: list[ctypes.CDLL] = []
-
-
-class NotAvailable(RuntimeError):
-    """PyTorch cannot be put on the simulated runtime in this process. The message says what to do."""
 
 
 def enable() -> None:
@@ -39,10 +35,10 @@ def enable() -> None:
         return
     if "torch" in sys.modules:
         raise NotAvailable("torch has been imported already; call simcuda.enable() before importing it.")
-    torch_folder = _torch_folder()
-    if not (torch_folder / "lib" / "libtorch_cuda.so").exists():
+    torch_at = torch_folder()
+    if not (torch_at / "lib" / "libtorch_cuda.so").exists():
         raise NotAvailable(
-            f"torch in {torch_folder.parent} is not a CUDA build. Make an environment that has one: simcuda/make_env.sh"
+            f"torch in {torch_at.parent} is not a CUDA build. Make an environment that has one: simcuda/make_env.sh"
         )
     folder = _library_folder()
     if not (folder / KERNELS).exists():
@@ -64,10 +60,3 @@ def enable() -> None:
 
 def _library_folder() -> Path:
     return Path(__file__).resolve().parents[2] / "build" / "lib"
-
-
-def _torch_folder() -> Path:
-    spec = importlib.util.find_spec("torch")
-    if spec is None or spec.origin is None:
-        raise NotAvailable(f"torch is not installed in {sys.prefix}.")
-    return Path(spec.origin).parent
