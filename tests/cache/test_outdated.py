@@ -11,6 +11,7 @@ import torch
 from cached_functions import cached
 from starts import Starts, outcomes_of, write
 
+from airgraph.cache.format.signed import FORMAT
 from airgraph.cache.store import outdated
 from airgraph.options import Options
 
@@ -65,7 +66,7 @@ def test_an_older_format_is_removed(tmp_path: Path, caplog: pytest.LogCaptureFix
     for number in range(4):
         folder = own.parent.parent / f"{number:032x}"
         folder.mkdir()
-        text = own.read_text().replace("airgraph cache 8", "airgraph cache 7", 1)
+        text = own.read_text().replace(f"airgraph cache {FORMAT}", f"airgraph cache {FORMAT - 1}", 1)
         (folder / own.name).write_text("damaged" if number == 0 else text)
     with caplog.at_level(logging.INFO, "airgraph"):
         cached(step, tmp_path, dynamic=False)(torch.ones(2))
