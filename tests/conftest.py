@@ -36,8 +36,8 @@ _reported: set[int] = set()
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", action="append", help="run the conformance tests on this device only; may be repeated")
     parser.addoption("--full-sweep", action="store_true", help="take all cases and samples, not a few of each")
-    parser.addoption("--forged", type=int, default=1000, help="damaged cache files, 20000 if in doubt")
-    parser.addoption("--edits", type=int, default=40, help="starts of a project edited at random, 10000 if in doubt")
+    parser.addoption("--forged", type=int, default=300, help="damaged cache files, 20000 if in doubt")
+    parser.addoption("--edits", type=int, default=12, help="starts of a project edited at random, 10000 if in doubt")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

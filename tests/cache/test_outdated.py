@@ -73,7 +73,7 @@ def test_an_older_format_is_removed(tmp_path: Path, caplog: pytest.LogCaptureFix
     left = {path.parent.name for path in _graphs(tmp_path)}
     # What cannot be read is left to who made it, and two of the others, too.
     assert own.parent.name in left and f"{0:032x}" in left and len(left) == 5
-    assert "is removed: made under" in caplog.text and "format 7, expected 8" in caplog.text
+    assert "is removed: made under" in caplog.text and f"format {FORMAT - 1}, expected {FORMAT}" in caplog.text
 
 
 def test_other_options_are_not_outdated(tmp_path: Path) -> None:

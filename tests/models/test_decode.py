@@ -19,6 +19,8 @@ PROMPT_LEN = 6
 STEPS = 50
 STEPS_AFTER_RESET = 3
 BATCH = 2
+# Compared with the ATen calls themselves, which takes another compilation; all are in a full sweep.
+_BIT_FOR_BIT = {"llama", "mamba"}
 BROKEN_UP = {"mixtral-loop"}
 WHOLE = [decoder for name, decoder in zoo.DECODERS.items() if name not in BROKEN_UP]
 
@@ -85,16 +87,19 @@ def _assert_close_to_eager(got: Run, eager: Run) -> None:
 
 @pytest.mark.parametrize(("decoder", "dynamic"), zoo.static_and_dynamic(WHOLE))
 @torch.no_grad()
-def test_decode_equals_eager_at_every_step(decoder: zoo.Decoder, dynamic: bool) -> None:
-    lowered = _lowered(str(decoder))
+def test_decode_equals_eager_at_every_step(
+    decoder: zoo.Decoder, dynamic: bool, request: pytest.FixtureRequest
+) -> None:
     compiled = _compiler(airgraph.get_backend(), dynamic=dynamic)
     session = decoder.session(decoder.architecture.build(), BATCH, compiled=compiled)
     runs = _decode_twice(session)
     for got, expected in zip(runs, _eager(str(decoder)), strict=True):
         _assert_close_to_eager(got, expected)
-    assert torch.equal(runs[0].logits, lowered.logits)
-    assert all(map(torch.equal, runs[0].cache, lowered.cache))
     report = airgraph.explain().to_dict()
+    if str(decoder) in _BIT_FOR_BIT or request.config.getoption("--full-sweep"):
+        lowered = _lowered(str(decoder))
+        assert torch.equal(runs[0].logits, lowered.logits)
+        assert all(map(torch.equal, runs[0].cache, lowered.cache))
     assert [row["state"] for row in report["graphs"]] == ["captured"] * len(report["graphs"])
     decode_steps = STEPS + STEPS_AFTER_RESET
     if session.prefill:
@@ -116,7 +121,9 @@ def test_decode_equals_eager_at_every_step(decoder: zoo.Decoder, dynamic: bool) 
     assert len({row["name"] for row in report["graphs"]}) == (2 if dynamic else 3)
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2", "mamba", "t5", "whisper"])
+@pytest.mark.parametrize(
+    "name", ["llama", "t5", *(pytest.param(name, marks=pytest.mark.sweep) for name in ("gpt2", "mamba", "whisper"))]
+)
 @torch.no_grad()
 def test_decode_from_the_cache_equals_eager_at_every_step(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -132,7 +139,8 @@ def test_decode_from_the_cache_equals_eager_at_every_step(
         runs = _decode_twice(session)
         for got, expected in zip(runs, _eager(name), strict=True):
             _assert_close_to_eager(got, expected)
-        assert torch.equal(runs[0].logits, _lowered(name).logits)
+        if name in _BIT_FOR_BIT:
+            assert torch.equal(runs[0].logits, _lowered(name).logits)
         assert airgraph.explain().to_dict()["counters"]["eager_calls"] == 0
         monkeypatch.setattr(torch, "compile", None)
 

@@ -17,7 +17,7 @@ from twins import twins
 import airgraph
 
 # Each chunk is a test of its own, so that they run in several processes.
-_CHUNKS, _PROGRAMS, _FULL_PROGRAMS = 8, 2, 200
+_CHUNKS, _PROGRAMS, _FULL_PROGRAMS = 4, 2, 400
 _LENGTH = 8
 
 
