@@ -1,10 +1,12 @@
 """Measure airgraph on a CUDA device against its peers: eager, Inductor, Inductor's CUDA graphs, a bare CUDAGraph.
 
     python benchmarks/cuda_graphs.py [--rounds 40] [--only a,1b] [--quick]
+    .venv-cuda/bin/python benchmarks/cuda_graphs.py --simulate [--rounds 40] [--quick]
 
 All contenders of a workload run in one process and are timed interleaved; a block of calls ends with a synchronize, so
 a number is the longer of host and device time a call. Each is checked against eager first. Prints a table and writes
-benchmarks/results/cuda-YYYY-MM-DD.json. Without a CUDA device it says so and ends.
+benchmarks/results/cuda-YYYY-MM-DD.json. Without a CUDA device it says so and ends; `--simulate` needs none and measures
+the host's time and the memory that is reserved (see cuda_host_time.py).
 
 Not named cuda.py: torch imports a package of that name, and would find this file beside any other benchmark.
 """
@@ -16,6 +18,14 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import cuda_host_time
+
+if "--simulate" in sys.argv or "--worker" in sys.argv:
+    # Before torch, which has to be imported on the simulated runtime.
+    import simcuda
+
+    simcuda.enable()
 
 import measure
 import torch
@@ -62,6 +72,9 @@ class LlamaDecode(nn.Module):
         )
 
     def forward(self, ids: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        # Each layer counts what it was given by itself; the next call is to be the same one.
+        for layer in self.cache.layers:
+            layer.cumulative_length.copy_(position[0])
         out = self.model(
             input_ids=ids, past_key_values=self.cache, cache_position=position, position_ids=position[None]
         )
@@ -91,28 +104,11 @@ def contenders(model: nn.Module, args: tuple[torch.Tensor, ...]) -> Iterator[tup
 
             (graph,) = (graph for made in ledger.callables for graph in made.captures)
             yield "airgraph, bare replay", _ignoring_arguments(graph.device_graph.replay)
-    yield "bare CUDAGraph.replay()", _bare(model, args)
+    yield cuda_host_time.BARE, cuda_host_time.bare(model, args)
 
 
 def _ignoring_arguments(call: Call) -> Call:
     return lambda *_: call()
-
-
-def _bare(model: nn.Module, args: tuple[torch.Tensor, ...]) -> Call:
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        model(*args)
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        out = model(*args)
-
-    def replay(*_: Any) -> Any:
-        graph.replay()
-        return out
-
-    return replay
 
 
 def run(name: str, device: str, rounds: int) -> dict[str, Any]:
@@ -165,7 +161,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40, help="blocks a contender (default: 40)")
     parser.add_argument("--only", default=f"a,b,c,d,{LLAMA_1B}", help="workloads (default: all)")
     parser.add_argument("--quick", action="store_true", help="few rounds, no file written")
+    parser.add_argument("--simulate", action="store_true", help="the host's time on a simulated runtime")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--workload", help=argparse.SUPPRESS)
+    parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.worker:
+        cuda_host_time.work(options.worker, options.workload, options.check)
+        return
+    if options.simulate:
+        cuda_host_time.simulate(6 if options.quick else options.rounds, is_kept=not options.quick)
+        return
     if not torch.cuda.is_available():
         sys.exit("benchmarks/cuda_graphs.py: torch finds no CUDA device here.")
     rounds = 6 if options.quick else options.rounds

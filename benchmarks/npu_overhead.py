@@ -14,16 +14,14 @@ from __future__ import annotations
 
 import argparse
 import atexit
-import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import measure
+import processes
 from rich.console import Console
 from rich.table import Table
 
@@ -48,7 +46,6 @@ WORKLOADS = {
 }
 # The others have no streams within a graph.
 ON_STREAMS = (EAGER, TORCHAIR, AIRGRAPH, CACHED, REPLAY, DYNAMO)
-BLOCK_NS = 20_000_000
 
 
 def contenders_of(workload: str) -> tuple[str, ...]:
@@ -118,7 +115,7 @@ def make_call(contender: str, model: Any, args: tuple[Any, ...]) -> Callable[...
 
 
 def work(contender: str, workload: str, check: bool) -> None:
-    """In a process of its own: be ready, then answer each line of stdin (a number of calls) with nanoseconds."""
+    """In a process of its own: compare with eager, or be timed."""
     import torch
 
     torch.set_num_threads(1)
@@ -130,73 +127,28 @@ def work(contender: str, workload: str, check: bool) -> None:
             out = call(*args)
             if contender != REPLAY:
                 torch.testing.assert_close(out.cpu(), expected.cpu())
-            answer("checked")
+            processes.answer("checked")
             return
-        timed = measure.Contender(contender, call, args)
-        answer(measure.warm_up(timed, target_ns=BLOCK_NS))
-        for line in sys.stdin:
-            measure.block_ns(timed, max(1, int(line) // 10))
-            answer(measure.block_ns(timed, int(line)))
-            torch.npu.synchronize()
+        processes.serve(measure.Contender(contender, call, args), torch.npu.synchronize)
 
 
-def answer(value: object) -> None:
-    print(f"ANSWER {json.dumps(value)}", flush=True)
-
-
-class Worker:
-    """A contender's process."""
-
-    def __init__(self, contender: str, workload: str, *, check: bool = False) -> None:
-        mode = [] if check else ["--null"]
-        worker = [__file__, "--worker", contender, "--workload", workload, *(["--check"] if check else [])]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "simcann", *mode, *worker],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE if check else subprocess.DEVNULL,
-            text=True,
-        )
-
-    def answer(self) -> Any:
-        for line in self._process.stdout:  # type: ignore[union-attr]
-            if line.startswith("ANSWER "):
-                return json.loads(line[len("ANSWER ") :])
-        errors = self._process.stderr.read() if self._process.stderr else ""
-        raise RuntimeError(f"the worker ended without an answer: {errors[-2000:]}")
-
-    def ask(self, calls: int) -> int:
-        print(calls, file=self._process.stdin, flush=True)
-        return int(self.answer())
-
-    def close(self) -> None:
-        self._process.stdin.close()  # type: ignore[union-attr]
-        self._process.wait(timeout=60)
+def command(contender: str, workload: str, *mode: str) -> list[str]:
+    """What starts a contender's process. mode: "--check" or nothing; then kernels are off."""
+    null = [] if mode else ["--null"]
+    return [
+        *(sys.executable, "-m", "simcann", *null, __file__),
+        *("--worker", contender, "--workload", workload, *mode),
+    ]
 
 
 def run(workload: str, rounds: int) -> dict[str, Any]:
     contenders = contenders_of(workload)
     for contender in contenders:
         print(f"{workload}: {contender} against eager ...", file=sys.stderr)
-        checking = Worker(contender, workload, check=True)
+        checking = processes.Worker(command(contender, workload, "--check"), is_quiet=False)
         assert checking.answer() == "checked"
         checking.close()
-    with ExitStack() as stack:
-        workers: dict[str, Worker] = {}
-        calls: dict[str, int] = {}
-        for contender in contenders:
-            print(f"{workload}: starting {contender} ...", file=sys.stderr)
-            workers[contender] = Worker(contender, workload)
-            stack.callback(workers[contender].close)
-            calls[contender] = workers[contender].answer()
-        samples: dict[str, list[float]] = {contender: [] for contender in contenders}
-        for number in range(rounds):
-            turn = number % len(contenders)
-            order = [*contenders[turn:], *contenders[:turn]]
-            for contender in reversed(order) if number % 2 else order:
-                count = calls[contender]
-                samples[contender].append(workers[contender].ask(count) / count / 1000)
-    timings = {contender: measure.summarise(samples[contender], calls[contender]) for contender in contenders}
+    timings = processes.time_in_turns({each: command(each, workload) for each in contenders}, rounds)
     return {
         "description": WORKLOADS[workload],
         "contenders": {

@@ -1,9 +1,6 @@
 #include "device_launch.h"
 
-#include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/empty_strided.h>
-#include <c10/core/Event.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <atomic>
@@ -11,20 +8,10 @@
 
 #include "../internals/tensors.h"
 #include "guard.h"
+#include "input_copies.h"
 
 namespace airgraph {
 namespace {
-
-void put_in_order(const c10::Stream& first, const c10::Stream& second) {
-  c10::Event done(first.device_type());
-  done.record(first);
-  done.block(second);
-}
-
-// Whether a tensor can be seen as bytes.
-bool has_bytes(const at::Tensor& tensor) {
-  return !tensor.is_conj() && !tensor.is_neg() && (tensor.dim() == 0 || tensor.stride(-1) == 1);
-}
 
 // What is copied to copy the whole storage of a tensor: the tensor, or its storage as bytes where it is but a part.
 at::Tensor whole_storage_of(const at::Tensor& tensor) {
@@ -38,33 +25,17 @@ at::Tensor empty_like_storage_of(const at::Tensor& tensor) {
   return at::empty_strided(whole.sizes(), whole.strides(), whole.options());
 }
 
-at::Tensor bytes_of(const at::Tensor& tensor) {
-  return (tensor.dim() == 0 ? tensor.unsqueeze(0) : tensor).view(at::kByte);
+// On the current stream.
+c10::Storage copied_storage_of(const at::Tensor& tensor) {
+  auto fresh = empty_like_storage_of(tensor);
+  fresh.copy_(whole_storage_of(tensor), /*non_blocking=*/true);
+  return fresh.storage();
 }
 
-// While it lives, the current stream is another; what that was then comes after its work.
-class OnStream {
- public:
-  explicit OnStream(const c10::Stream& stream)
-      : guard_(stream.device_type()), own_(stream), before_(guard_.exchangeStream(stream)) {}
-  OnStream(const OnStream&) = delete;
-  OnStream& operator=(const OnStream&) = delete;
-  ~OnStream() {
-    guard_.exchangeStream(before_);
-    if (own_ != before_) {
-      try {
-        put_in_order(own_, before_);
-      } catch (const std::exception&) {
-        // The device is gone, as at the end of the process.
-      }
-    }
-  }
-
- private:
-  c10::impl::VirtualGuardImpl guard_;
-  c10::Stream own_;
-  c10::Stream before_;
-};
+// Where a block that is copied in begins.
+const void* begin_of(const CopiedInput& input) {
+  return static_cast<const char*>(input.buffer.const_data_ptr()) - input.block_begin;
+}
 
 std::atomic<bool> devices_left{false};
 
@@ -78,30 +49,16 @@ DeviceLaunch::~DeviceLaunch() {
   }
 }
 
-void DeviceNeighbours::give_away_held() {
-  if (last == nullptr) {
-    return;
-  }
-  const auto held = last->own_held_outputs();
-  if (held.empty()) {
-    return;
-  }
-  // Whoever drops a graph, or captures another, may do so in any thread and on any stream.
-  std::optional<OnStream> block;
-  if (stream) {
-    block.emplace(*stream);
-  }
-  for (const size_t slot : held) {
-    last->give_away(slot);
-  }
-}
-
 void DeviceLaunch::leave_devices() { devices_left = true; }
 
 void DeviceLaunch::close() {
-  if (!devices_left && neighbours_->last == this) {
+  if (devices_left) {
+    return;
+  }
+  const auto& lenders = neighbours_->lenders();
+  if (neighbours_->last() == this || std::find(lenders.begin(), lenders.end(), this) != lenders.end()) {
     neighbours_->give_away_held();
-    neighbours_->last = nullptr;
+    neighbours_->take_turn(nullptr);
   }
 }
 
@@ -110,51 +67,13 @@ void DeviceLaunch::add_output(const at::Tensor& slot) {
                                   [&](const Shared& shared) { return share_storage(slots_[shared.slot], slot); });
   if (known == storages_.end()) {
     const auto& storage = slot.storage();
-    storages_.push_back({slots_.size(), 1, storage.data(), storage.nbytes()});
+    storages_.push_back({slots_.size(), 1, storage.data(), storage.nbytes(), c10::Storage(), nullptr});
     // What owned the memory is dropped, which gives it back to the pool.
     disown(storage, slot.device());
   } else {
     ++known->count;
   }
   slots_.push_back(share(slot));
-}
-
-void DeviceLaunch::fill(const at::Tensor& target, const at::Tensor& number) {
-  // By value: an asynchronous copy would read the host's memory after the call.
-  const ReplayGuard guard;
-  at::Tensor(target).fill_(number.item());
-}
-
-at::Tensor DeviceLaunch::block_of(const CopiedInput& input, const at::Tensor& tensor) {
-  if (tensor.is_non_overlapping_and_dense() && tensor.nbytes() == input.block_nbytes) {
-    return tensor;
-  }
-  const auto itemsize = static_cast<int64_t>(tensor.itemsize());
-  return tensor.as_strided({static_cast<int64_t>(input.block_nbytes) / itemsize}, {1},
-                           tensor.storage_offset() - static_cast<int64_t>(input.block_begin) / itemsize);
-}
-
-void DeviceLaunch::copy(std::vector<at::Tensor>& targets, std::vector<at::Tensor>& sources) {
-  const ReplayGuard guard;
-  if (targets.size() == 1) {
-    targets[0].copy_(sources[0], /*non_blocking=*/true);
-    return;
-  }
-  const bool mixed = std::any_of(targets.begin(), targets.end(), [&](const at::Tensor& target) {
-    return target.scalar_type() != targets[0].scalar_type();
-  });
-  if (mixed) {
-    // Lists of one dtype are copied by one launch.
-    for (size_t i = 0; i < targets.size(); ++i) {
-      if (has_bytes(targets[i]) && has_bytes(sources[i])) {
-        targets[i] = bytes_of(targets[i]);
-        sources[i] = bytes_of(sources[i]);
-      }
-    }
-  }
-  if (!targets.empty()) {
-    at::_foreach_copy_(targets, sources, /*non_blocking=*/true);
-  }
 }
 
 Outcome DeviceLaunch::call(const Arguments& at, const std::function<void()>& replay) {
@@ -168,12 +87,19 @@ Outcome DeviceLaunch::call(const Arguments& at, const std::function<void()>& rep
     // One that moved may be an output of the last call, which is to be given away before it can lie anywhere else.
     return *problem;
   }
-  prepare();
+  const auto fed_back = prepare(&at);
   if (const auto problem = inputs.problem(at)) {
     return *problem;
   }
   inputs.bump_versions(at);
   copy_inputs(at);
+  auto* before = neighbours_->take_turn(this);
+  for (const auto& [slot, into] : fed_back) {
+    before->lend(slot, *into);
+  }
+  if (!fed_back.empty()) {
+    neighbours_->let_last_callers_follow();
+  }
   replay();
   auto made = outputs();
   settle();
@@ -181,31 +107,17 @@ Outcome DeviceLaunch::call(const Arguments& at, const std::function<void()>& rep
 }
 
 void DeviceLaunch::copy_inputs(const Arguments& at) const {
-  std::vector<at::Tensor> targets;
-  std::vector<at::Tensor> sources;
+  InputCopies copies;
   for (const auto& input : inputs.copied()) {
-    const at::Tensor& arg = at(input.index);
-    const bool is_buffer = arg.const_data_ptr() == input.buffer.const_data_ptr();
-    if (arg.device() != input.buffer.device()) {
-      fill(input.buffer, arg);
-    } else if (input.is_block(arg)) {
-      if (!is_buffer) {
-        targets.push_back(block_of(input, input.buffer));
-        sources.push_back(block_of(input, inputs.source(input, arg)));
-      }
-    } else {
-      targets.push_back(input.buffer);
-      // The buffer itself may be seen in another way.
-      sources.push_back(is_buffer ? arg.clone() : inputs.source(input, arg));
-    }
+    copies.add(inputs, input, at(input.index));
   }
-  copy(targets, sources);
+  copies.run();
 }
 
 void DeviceLaunch::begin() {
-  follow_last_call();
+  neighbours_->follow_last_calls(device_);
   neighbours_->give_away_held();
-  neighbours_->last = nullptr;
+  neighbours_->take_turn(nullptr);
 }
 
 std::vector<at::Tensor> DeviceLaunch::moved_out() {
@@ -218,7 +130,8 @@ std::vector<at::Tensor> DeviceLaunch::moved_out() {
 
 std::vector<at::Tensor> DeviceLaunch::blank() {
   const ReplayGuard guard;
-  prepare();
+  prepare(nullptr);
+  neighbours_->take_turn(this);
   auto made = outputs();
   for (auto& output : made) {
     output.zero_();
@@ -247,7 +160,8 @@ std::vector<size_t> DeviceLaunch::own_held_outputs() const {
 }
 
 size_t DeviceLaunch::held_outputs() const {
-  return neighbours_->last == nullptr ? 0 : neighbours_->last->own_held_outputs().size();
+  const auto* last = neighbours_->last();
+  return last == nullptr ? 0 : last->own_held_outputs().size();
 }
 
 bool DeviceLaunch::lost_outputs() const {
@@ -257,45 +171,50 @@ bool DeviceLaunch::lost_outputs() const {
   });
 }
 
-std::optional<std::pair<c10::Stream, c10::Stream>> DeviceLaunch::follow_last_call() {
+std::vector<DeviceLaunch::FedBack> DeviceLaunch::prepare(const Arguments* at) {
   auto& pool = *neighbours_;
-  std::optional<std::pair<c10::Stream, c10::Stream>> switched;
-  if (device_.type() != c10::kCPU && device_.type() != c10::kMeta) {
-    const c10::Stream current = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
-    const auto before = std::exchange(pool.stream, current);
-    if (before && *before != current) {
-      switched.emplace(*before, current);
-    }
+  pool.follow_last_calls(device_);
+  bool has_moved = false;
+  // A copy: who has lent nothing any more leaves the list.
+  for (auto* lender : std::vector<DeviceLaunch*>(pool.lenders())) {
+    has_moved = lender->take_back_lent(this, at) || has_moved;
   }
-  if (switched) {
-    pool.unseen_readers = true;
-    put_in_order(switched->first, switched->second);
-  }
-  const auto thread = std::this_thread::get_id();
-  pool.unseen_readers = pool.unseen_readers || (pool.thread && *pool.thread != thread);
-  pool.thread = thread;
-  return switched;
-}
-
-void DeviceLaunch::prepare() {
-  auto& pool = *neighbours_;
-  const auto switched = follow_last_call();
-  auto* last = std::exchange(pool.last, this);
+  std::vector<FedBack> fed_back;
+  auto* last = pool.last();
   // A graph's own replay writes over its outputs as its policy says; another's must not, unless that is "overwrite".
   const bool gives = last != nullptr && (last->policy_ == LiveOutputs::preserve ||
                                          (last != this && last->policy_ != LiveOutputs::overwrite));
-  const auto held = gives ? last->own_held_outputs() : std::vector<size_t>();
-  for (const size_t slot : held) {
-    last->give_away(slot);
+  const bool may_lend = at != nullptr && gives && !pool.has_unseen_readers();
+  for (const size_t slot : gives ? last->own_held_outputs() : std::vector<size_t>()) {
+    const auto* into = may_lend ? whole_copy_of(*at, last->slots_[slot].storage()) : nullptr;
+    if (into != nullptr) {
+      fed_back.push_back({slot, into});
+    } else {
+      last->give_away(slot);
+      has_moved = true;
+    }
   }
-  if (switched && !held.empty()) {
+  if (has_moved) {
     // Who holds them may read them on the stream that made them.
-    put_in_order(switched->second, switched->first);
+    pool.let_last_callers_follow();
   }
+  return fed_back;
+}
+
+const CopiedInput* DeviceLaunch::whole_copy_of(const Arguments& at, const c10::Storage& storage) const {
+  for (const auto& input : inputs.copied()) {
+    const at::Tensor& arg = at(input.index);
+    if (is_over(arg, storage) && input.kept_at == nullptr &&
+        input.block_nbytes == storage.nbytes() && input.is_block(arg) &&
+        arg.storage_offset() * arg.itemsize() == input.block_begin) {
+      return &input;
+    }
+  }
+  return nullptr;
 }
 
 void DeviceLaunch::settle() {
-  if (policy_ == LiveOutputs::preserve && neighbours_->unseen_readers) {
+  if (policy_ == LiveOutputs::preserve && neighbours_->has_unseen_readers()) {
     for (const size_t slot : own_held_outputs()) {
       give_away(slot);
     }
@@ -303,9 +222,11 @@ void DeviceLaunch::settle() {
 }
 
 void DeviceLaunch::give_away(size_t slot) {
+  exchange(slot, copied_storage_of(slots_.at(slot)));
+}
+
+void DeviceLaunch::exchange(size_t slot, const c10::Storage& ours) {
   const at::Tensor tensor = slots_.at(slot);
-  auto fresh = empty_like_storage_of(tensor);
-  fresh.copy_(whole_storage_of(tensor), /*non_blocking=*/true);
   // Found before the pointers change: tensors that share a storage are known by it.
   std::vector<at::Tensor*> sharing;
   for (auto& other : slots_) {
@@ -313,11 +234,60 @@ void DeviceLaunch::give_away(size_t slot) {
       sharing.push_back(&other);
     }
   }
-  const c10::Storage& ours = fresh.storage();
   swap_memory(tensor.storage(), ours);
   for (auto* other : sharing) {
     move_to(*other, ours);
   }
+}
+
+void DeviceLaunch::lend(size_t slot, const CopiedInput& buffer) {
+  const auto shared = std::find_if(storages_.begin(), storages_.end(),
+                                   [&](const Shared& each) { return share_storage(slots_[each.slot], slots_[slot]); });
+  const c10::Storage theirs = slots_[slot].storage();
+  // Only the first time: then there is what is not held any more. Made by the device, as all its storages are.
+  const c10::Storage ours = shared->lent ? shared->lent : empty_like_storage_of(slots_[slot]).storage();
+  point_into(ours, begin_of(buffer), buffer.buffer.storage());
+  exchange(slot, ours);
+  shared->lent = theirs;
+  shared->lent_at = begin_of(buffer);
+  neighbours_->add_lender(this);
+}
+
+bool DeviceLaunch::take_back_lent(const DeviceLaunch* caller, const Arguments* at) {
+  bool has_moved = false;
+  bool is_lender = false;
+  for (auto& shared : storages_) {
+    if (shared.lent_at == nullptr) {
+      continue;
+    }
+    // The caller may have resized it or freed its memory.
+    const bool is_as_lent = shared.lent.data() == shared.lent_at && shared.lent.nbytes() == shared.nbytes;
+    const bool is_held = is_as_lent && shared.lent.use_count() > 1;
+    if (is_held && at != nullptr && caller->copies_onto_itself(*at, shared.lent)) {
+      is_lender = true;
+      continue;
+    }
+    shared.lent_at = nullptr;
+    if (is_held) {
+      const auto lent = share(slots_[shared.slot]);
+      move_to(lent, shared.lent);
+      const auto fresh = copied_storage_of(lent);
+      swap_memory(shared.lent, fresh);
+      has_moved = true;
+    }
+    if (!is_as_lent || !is_sole_holder(shared.lent)) {
+      shared.lent = c10::Storage();
+    }
+  }
+  if (!is_lender) {
+    neighbours_->remove_lender(this);
+  }
+  return has_moved;
+}
+
+bool DeviceLaunch::copies_onto_itself(const Arguments& at, const c10::Storage& storage) const {
+  const auto* into = whole_copy_of(at, storage);
+  return into != nullptr && begin_of(*into) == storage.data();
 }
 
 }  // namespace airgraph

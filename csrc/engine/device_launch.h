@@ -3,37 +3,20 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/Stream.h>
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
-#include <thread>
+#include <utility>
 #include <vector>
 
+#include "device_neighbours.h"
 #include "inputs.h"
 #include "live_outputs.h"
 #include "replay_lock.h"
 #include "settings.h"
 
 namespace airgraph {
-
-class DeviceLaunch;
-
-// What the graphs of one pool know of one another. The pool's memory is theirs in turn: the outputs of one lie where
-// the next may write. Guarded by the pool's replay lock.
-struct DeviceNeighbours {
-  // Makes all outputs that callers hold independent of the pool, whatever the policy. They are copied on the stream of
-  // the last replay, and the current stream comes after that.
-  void give_away_held();
-
-  DeviceLaunch* last = nullptr;       // replayed last, so it may have outputs with the caller
-  std::optional<c10::Stream> stream;  // of the last replay
-  std::optional<std::thread::id> thread;
-  // Whether replays came on several streams or from several threads: then a reader cannot be seen from the next call.
-  bool unseen_readers = false;
-};
 
 class DeviceLaunch {
  public:
@@ -57,8 +40,7 @@ class DeviceLaunch {
   // work of the pool's last call, and outputs that callers hold are given away.
   void begin();
 
-  // What a call copies before the replay: one launch on the device for all inputs whatever their dtypes, none if there
-  // is nothing to copy; one more for each number that comes from the host.
+  // What a call copies before the replay.
   void copy_inputs(const Arguments& at) const;
 
   // The outputs in memory of their own, copied on the current stream. The pool may not have been written since.
@@ -88,17 +70,22 @@ class DeviceLaunch {
   // Whether the caller resized or freed the memory of an output, which the graph would write all the same.
   bool lost_outputs() const;
 
-  // The work of the pool's last call, on whatever stream, comes before what the current stream does from now on.
-  // Returns the two where they are not one.
-  std::optional<std::pair<c10::Stream, c10::Stream>> follow_last_call();
+  // An output that callers hold of the pool's last replay and that is an argument now, and what it is copied into.
+  struct FedBack {
+    size_t slot;
+    const CopiedInput* into;
+  };
 
-  // Before the arguments are looked at. The work of the pool's last call, on whatever stream, comes before what the
-  // current stream does from now on: buffers, pool and outputs are the same. Outputs that callers hold are given away,
-  // by the policy of the graph that made them; an argument may be one of them.
-  void prepare();
+  // Before the inputs are copied. The work of the pool's last calls comes before what the current stream does from now
+  // on: buffers, pool and outputs are the same. Outputs that callers hold are given away, by the policy of the graph
+  // that made them. Returns those of `last` that need not be, as they are copied anyway: to be lent.
+  std::vector<FedBack> prepare(const Arguments* at);
 
-  // After a replay, with the outputs handed out. Once graphs of the pool were called on several streams or from several
-  // threads, they are given away at once: what one of them reads cannot be seen from a call in another.
+  // Where this launch copies what lies in this storage as a whole; null if it does not.
+  const CopiedInput* whole_copy_of(const Arguments& at, const c10::Storage& storage) const;
+
+  // After a replay, with the outputs handed out. While graphs of the pool are called from several threads, they are
+  // given away at once: what one of them reads cannot be seen from a call in another.
   void settle();
 
   // Positions of the slots whose storage the caller holds, one slot a storage.
@@ -108,22 +95,34 @@ class DeviceLaunch {
   // takes the memory that the graph writes into a storage of ours. The caller's tensors and all their views stay valid.
   void give_away(size_t slot);
 
-  static void fill(const at::Tensor& target, const at::Tensor& number);
+  // Points the storage behind `slot`, which the caller holds and which was just copied there, at an input's buffer. Its
+  // values are there until the next copy into that buffer; who still holds it by then is given memory of its own.
+  void lend(size_t slot, const CopiedInput& buffer);
 
-  // The bytes that are copied as one block, as a tensor: the tensor itself where it has no gaps.
-  static at::Tensor block_of(const CopiedInput& input, const at::Tensor& tensor);
-  static void copy(std::vector<at::Tensor>& targets, std::vector<at::Tensor>& sources);
+  // Gives memory of their own to those that hold what was lent, but for an argument that is to be copied there again.
+  // Returns whether there were any.
+  bool take_back_lent(const DeviceLaunch* caller = nullptr, const Arguments* at = nullptr);
+
+  // Whether all of this storage is an argument that lies in the buffer it is to be copied into.
+  bool copies_onto_itself(const Arguments& at, const c10::Storage& storage) const;
+
+  // Has the slots of this storage, which the caller holds, write into another; that takes over the memory that the
+  // graph writes, and theirs gets what that had.
+  void exchange(size_t slot, const c10::Storage& ours);
 
   struct Shared {
     size_t slot;   // the first over this storage
     size_t count;  // how many slots are
     const void* memory;
     size_t nbytes;
+    // What was handed out before and points into a buffer, or is not held any more and is used again.
+    c10::Storage lent;
+    const void* lent_at;  // null: nothing is lent
   };
 
   std::vector<at::Tensor> slots_;
   std::vector<Shared> storages_;
-  friend struct DeviceNeighbours;
+  friend class DeviceNeighbours;
 
   const uint64_t captured_settings_ = settings();
   c10::Device device_;

@@ -70,6 +70,14 @@ at::Tensor bytes_of(const c10::Storage& storage, c10::DispatchKeySet keys) {
   return tensor;
 }
 
+at::Tensor bytes_of(const at::Tensor& tensor, size_t begin, size_t nbytes) {
+  auto row = over(tensor.storage(), tensor.key_set(), caffe2::TypeMeta::Make<uint8_t>());
+  const auto offset = tensor.storage_offset() * static_cast<int64_t>(tensor.itemsize()) - static_cast<int64_t>(begin);
+  row.unsafeGetTensorImpl()->set_sizes_contiguous({static_cast<int64_t>(nbytes)});
+  row.unsafeGetTensorImpl()->set_storage_offset(offset);
+  return row;
+}
+
 at::Tensor share(const at::Tensor& tensor) {
   return at::Tensor(tensor.unsafeGetTensorImpl()->shallow_copy_and_detach(/*version_counter=*/0,
                                                                           /*allow_tensor_metadata_change=*/true));
@@ -88,14 +96,29 @@ void disown(const c10::Storage& storage, c10::Device device) {
   storage.unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(storage.mutable_data(), device));
 }
 
+void point_into(const c10::Storage& storage, const void* memory, const c10::Storage& owner) {
+  auto held = std::make_unique<c10::Storage>(owner);
+  const auto drop = [](void* held) { delete static_cast<c10::Storage*>(held); };
+  auto* address = const_cast<void*>(memory);
+  storage.unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(address, held.release(), drop, storage.device()));
+}
+
+bool is_sole_holder(const c10::Storage& storage) {
+  // This weak reference, and the one that all strong ones are together.
+  constexpr uint32_t own = 2;
+  return storage.use_count() == 1 && storage.getWeakStorageImpl().weak_use_count() == own;
+}
+
 void swap_memory(const c10::Storage& theirs, const c10::Storage& ours) {
   auto memory = theirs.unsafeGetStorageImpl()->set_data_ptr(at::DataPtr());
   theirs.unsafeGetStorageImpl()->set_data_ptr_noswap(ours.unsafeGetStorageImpl()->set_data_ptr(std::move(memory)));
   ours.unsafeGetStorageImpl()->set_nbytes(theirs.nbytes());
 }
 
-bool share_storage(const at::Tensor& a, const at::Tensor& b) {
-  return a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl();
+bool share_storage(const at::Tensor& a, const at::Tensor& b) { return is_over(a, b.storage()); }
+
+bool is_over(const at::Tensor& tensor, const c10::Storage& storage) {
+  return tensor.storage().unsafeGetStorageImpl() == storage.unsafeGetStorageImpl();
 }
 
 void move_to(const at::Tensor& tensor, const c10::Storage& storage) {

@@ -38,6 +38,9 @@ at::Tensor bytes_at(uintptr_t address, int64_t nbytes);
 // All of a storage as one row of bytes; unlike `set_()` it does not look at the memory.
 at::Tensor bytes_of(const c10::Storage& storage, c10::DispatchKeySet keys);
 
+// `nbytes` of a tensor's memory as one row, from `begin` bytes before its first element on.
+at::Tensor bytes_of(const at::Tensor& tensor, size_t begin, size_t nbytes);
+
 // Another tensor of the same storage, form and device, without history. An argument's views are not its own.
 at::Tensor share(const at::Tensor& tensor);
 
@@ -50,11 +53,20 @@ void point_at(const c10::Storage& storage, uintptr_t address);
 // Drops what owns a storage's memory, which stays where it is.
 void disown(const c10::Storage& storage, c10::Device device);
 
+// Points a storage at memory of another, which lives as long as it is pointed at.
+void point_into(const c10::Storage& storage, const void* memory, const c10::Storage& owner);
+
+// Whether nobody else holds this storage, or could come to hold it.
+bool is_sole_holder(const c10::Storage& storage);
+
 // Exchanges the memory of two storages of one size, `theirs` and a fresh `ours`.
 void swap_memory(const c10::Storage& theirs, const c10::Storage& ours);
 
 // Whether two tensors lie in one storage.
 bool share_storage(const at::Tensor& a, const at::Tensor& b);
+
+// Whether a tensor lies in this storage.
+bool is_over(const at::Tensor& tensor, const c10::Storage& storage);
 
 // Puts a tensor over another storage of its size.
 void move_to(const at::Tensor& tensor, const c10::Storage& storage);

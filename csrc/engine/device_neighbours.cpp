@@ -1,0 +1,114 @@
+#include "device_neighbours.h"
+
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "device_launch.h"
+
+namespace airgraph {
+namespace {
+
+// How many calls a stream or a thread is remembered for. One that has been silent for longer holds no outputs but such
+// as have memory of their own.
+constexpr uint64_t kRemembered = 64;
+
+// While it lives, the current stream is another; what that was then comes after its work.
+class OnStream {
+ public:
+  explicit OnStream(const c10::Stream& stream)
+      : guard_(stream.device_type()), own_(stream), before_(guard_.exchangeStream(stream)) {}
+  OnStream(const OnStream&) = delete;
+  OnStream& operator=(const OnStream&) = delete;
+  ~OnStream() {
+    guard_.exchangeStream(before_);
+    if (own_ != before_) {
+      try {
+        put_in_order(own_, before_);
+      } catch (const std::exception&) {
+        // The device is gone, as at the end of the process.
+      }
+    }
+  }
+
+ private:
+  c10::impl::VirtualGuardImpl guard_;
+  c10::Stream own_;
+  c10::Stream before_;
+};
+
+// Puts a place in front, with the number of this call, and forgets those that have been silent for long.
+template <class Callers, class Place>
+void remember(Callers& callers, const Place& place, uint64_t call) {
+  if (callers.size() == 1 && callers[0].place == place) {
+    callers[0].call = call;
+    return;
+  }
+  callers.erase(
+      std::remove_if(callers.begin(), callers.end(),
+                     [&](const auto& each) { return each.place == place || call - each.call > kRemembered; }),
+      callers.end());
+  callers.insert(callers.begin(), {place, call});
+}
+
+}  // namespace
+
+void put_in_order(const c10::Stream& first, const c10::Stream& second) {
+  c10::Event done(first.device_type());
+  done.record(first);
+  done.block(second);
+}
+
+void DeviceNeighbours::follow_last_calls(c10::Device device) {
+  ++calls_;
+  if (device.type() != c10::kCPU && device.type() != c10::kMeta) {
+    const c10::Stream current = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+    remember(streams_, current, calls_);
+    for (size_t i = 1; i < streams_.size(); ++i) {
+      put_in_order(streams_[i].place, current);
+    }
+  }
+  remember(threads_, std::this_thread::get_id(), calls_);
+}
+
+void DeviceNeighbours::let_last_callers_follow() const {
+  for (size_t i = 1; i < streams_.size(); ++i) {
+    put_in_order(streams_[0].place, streams_[i].place);
+  }
+}
+
+void DeviceNeighbours::give_away_held() {
+  const auto held = last_ == nullptr ? std::vector<size_t>() : last_->own_held_outputs();
+  if (held.empty() && lenders_.empty()) {
+    return;
+  }
+  // Whoever drops a graph, or captures another, may do so in any thread and on any stream.
+  std::optional<OnStream> block;
+  if (!streams_.empty()) {
+    block.emplace(streams_[0].place);
+  }
+  for (const size_t slot : held) {
+    last_->give_away(slot);
+  }
+  for (auto* lender : std::exchange(lenders_, {})) {
+    lender->take_back_lent();
+  }
+}
+
+DeviceLaunch* DeviceNeighbours::take_turn(DeviceLaunch* launch) { return std::exchange(last_, launch); }
+
+void DeviceNeighbours::add_lender(DeviceLaunch* launch) {
+  if (std::find(lenders_.begin(), lenders_.end(), launch) == lenders_.end()) {
+    lenders_.push_back(launch);
+  }
+}
+
+void DeviceNeighbours::remove_lender(DeviceLaunch* launch) {
+  lenders_.erase(std::remove(lenders_.begin(), lenders_.end(), launch), lenders_.end());
+}
+
+}  // namespace airgraph
