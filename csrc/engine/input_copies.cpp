@@ -1,7 +1,11 @@
 #include "input_copies.h"
 
 #include <ATen/ops/_foreach_copy.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <vector>
+
+#include "../internals/plain_copy.h"
 #include "../internals/tensors.h"
 #include "guard.h"
 
@@ -23,28 +27,43 @@ void InputCopies::add(const Inputs& inputs, const CopiedInput& input, const at::
   }
   const bool is_buffer = arg.const_data_ptr() == input.buffer.const_data_ptr();
   if (!input.is_block(arg)) {
-    elements_.targets.push_back(input.buffer);
     // The buffer itself may be seen in another way.
-    elements_.sources.push_back(is_buffer ? arg.clone() : inputs.source(input, arg));
+    elements_.push_back({&input, is_buffer ? arg.clone() : inputs.source(input, arg)});
   } else if (!is_buffer) {
-    blocks_.targets.push_back(bytes_of(input.buffer, input.block_begin, input.block_nbytes));
-    blocks_.sources.push_back(bytes_of(inputs.source(input, arg), input.block_begin, input.block_nbytes));
+    blocks_.push_back({&input, inputs.source(input, arg)});
   }
 }
 
-void InputCopies::run() {
-  if (blocks_.targets.empty() && elements_.targets.empty()) {
+void InputCopies::run() const {
+  if (!blocks_.empty()) {
+    copy_blocks();
+  }
+  if (!elements_.empty()) {
+    const ReplayGuard guard;
+    for (const auto& [into, source] : elements_) {
+      into->buffer.copy_(source, /*non_blocking=*/true);
+    }
+  }
+}
+
+void InputCopies::copy_blocks() const {
+  const auto device = blocks_[0].into->buffer.device();
+  if (const auto* plain = PlainCopy::of(device); plain != nullptr && blocks_.size() <= plain->few()) {
+    const auto stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+    for (const auto& [into, source] : blocks_) {
+      plain->run(stream, static_cast<char*>(into->buffer.mutable_data_ptr()) - into->block_begin,
+                 static_cast<const char*>(source.const_data_ptr()) - into->block_begin, into->block_nbytes);
+    }
     return;
   }
+  std::vector<at::Tensor> targets;
+  std::vector<at::Tensor> sources;
+  for (const auto& [into, source] : blocks_) {
+    targets.push_back(bytes_of(into->buffer, into->block_begin, into->block_nbytes));
+    sources.push_back(bytes_of(source, into->block_begin, into->block_nbytes));
+  }
   const ReplayGuard guard;
-  if (blocks_.targets.size() == 1) {
-    blocks_.targets[0].copy_(blocks_.sources[0], /*non_blocking=*/true);
-  } else if (!blocks_.targets.empty()) {
-    at::_foreach_copy_(blocks_.targets, blocks_.sources, /*non_blocking=*/true);
-  }
-  for (size_t i = 0; i < elements_.targets.size(); ++i) {
-    elements_.targets[i].copy_(elements_.sources[i], /*non_blocking=*/true);
-  }
+  at::_foreach_copy_(targets, sources, /*non_blocking=*/true);
 }
 
 }  // namespace airgraph

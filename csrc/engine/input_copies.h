@@ -2,30 +2,31 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
 
-#include <vector>
-
-#include "arguments.h"
 #include "inputs.h"
 
 namespace airgraph {
 
-// One launch on the device for all inputs that are copied as blocks of bytes, whatever their dtypes; one for each other.
+// Inputs that are copied as blocks of bytes are so by the device's own copies where they are few, else by one launch for
+// all, whatever their dtypes. Each other has a launch of its own.
 class InputCopies {
  public:
   // Copies `arg` into the buffer of `input`, of whose form it is. A number that comes from the host is read at once.
   void add(const Inputs& inputs, const CopiedInput& input, const at::Tensor& arg);
 
   // On the current stream.
-  void run();
+  void run() const;
 
  private:
-  struct Copies {
-    std::vector<at::Tensor> targets;
-    std::vector<at::Tensor> sources;
+  struct Copy {
+    const CopiedInput* into;
+    at::Tensor source;
   };
-  Copies blocks_;
-  Copies elements_;
+  void copy_blocks() const;
+
+  c10::SmallVector<Copy, 8> blocks_;
+  c10::SmallVector<Copy, 4> elements_;
 };
 
 }  // namespace airgraph

@@ -77,15 +77,16 @@ bool Inputs::is_foreign(const at::Tensor& arg) { return is_wrapped(arg) || (has_
 std::optional<Problem> Inputs::problem(const Arguments& at) const {
   const bool may_have_tangents = has_forward_level();
   std::optional<Problem> moved;
-  for (const auto& input : placed_) {
+  for (size_t i = 0; i < placed_at_.size(); ++i) {
+    const auto& input = placed_at_[i];
     const at::Tensor& arg = at(input.index);
     if (is_wrapped(arg) || (may_have_tangents && has_tangent(arg))) {
       return Problem{Problem::Kind::foreign, input.index};
     }
-    if (input.is_formed && !input.form.is_of(arg)) {
+    if (input.is_formed && !placed_[i].form.is_of(arg)) {
       return Problem{Problem::Kind::mismatched, input.index};
     }
-    if (arg.const_data_ptr() != input.address && !moved) {
+    if (airgraph::address_of(arg) != input.address && !moved) {
       moved = Problem{Problem::Kind::moved, input.index};
     }
   }
@@ -164,7 +165,7 @@ std::optional<Problem> Inputs::kept_that_is_used(const Arguments& at) const {
 }
 
 void Inputs::follow(const Arguments& at) {
-  for (auto& input : placed_) {
+  for (auto& input : placed_at_) {
     input.address = at(input.index).const_data_ptr();
   }
   for (auto& written : written_) {
@@ -208,7 +209,7 @@ at::Tensor Inputs::source(const CopiedInput& into, const at::Tensor& arg) const 
 }
 
 const void* Inputs::address_of(size_t index) const {
-  for (const auto& input : placed_) {
+  for (const auto& input : placed_at_) {
     if (input.index == index) {
       return input.address;
     }

@@ -44,6 +44,7 @@ struct Form {
 // Used in place: the capture holds its address, not the tensor.
 struct PlacedInput {
   size_t index;
+  // When it was captured.
   const void* address;
   // Whether the form may change while the address stays.
   bool is_formed;
@@ -88,7 +89,10 @@ using Outcome = std::variant<std::vector<at::Tensor>, Problem>;
 // What a launch knows of its arguments.
 class Inputs {
  public:
-  void add(PlacedInput input) { placed_.push_back(std::move(input)); }
+  void add(PlacedInput input) {
+    placed_at_.push_back({input.index, input.address, input.is_formed});
+    placed_.push_back(std::move(input));
+  }
   void add(CopiedInput input) {
     copies_into_kept_ = copies_into_kept_ || input.kept_at != nullptr;
     copied_.push_back(std::move(input));
@@ -138,11 +142,19 @@ class Inputs {
     Span span;
   };
 
+  // What each call looks at of a placed input, close together: there may be hundreds.
+  struct PlacedAt {
+    size_t index;
+    const void* address;
+    bool is_formed;
+  };
+
   // Whether the spans of all placed arguments lie apart, which they nearly always do.
   bool placed_lie_apart(const Arguments& at) const;
 
   std::vector<Written> written_;
   std::vector<PlacedInput> placed_;
+  std::vector<PlacedAt> placed_at_;
   std::vector<CopiedInput> copied_;
   bool copies_into_kept_ = false;
 };

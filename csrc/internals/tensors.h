@@ -71,6 +71,17 @@ bool is_over(const at::Tensor& tensor, const c10::Storage& storage);
 // Puts a tensor over another storage of its size.
 void move_to(const at::Tensor& tensor, const c10::Storage& storage);
 
+// Where a tensor's first element lies, as `const_data_ptr()` says; inline, since each call asks it of every argument. The
+// tensor has a storage.
+inline const void* address_of(const at::Tensor& tensor) {
+  const auto* impl = tensor.unsafeGetTensorImpl();
+  if (impl->numel() == 0) {
+    return nullptr;
+  }
+  const auto* begin = static_cast<const char*>(impl->unsafe_storage().unsafeGetStorageImpl()->data());
+  return begin + impl->storage_offset() * static_cast<int64_t>(impl->dtype().itemsize());
+}
+
 // Tells autograd that a tensor was written, as an operator that writes in place does.
 void count_as_written(const at::Tensor& tensor);
 

@@ -21,8 +21,10 @@
 #include "block.h"
 #include "cache_bindings.h"
 #include "held_replay_lock.h"
+#include "launches.h"
 #include "replay_failure.h"
 #include "thread_state.h"
+#include "usual_call.h"
 
 namespace py = pybind11;
 
@@ -46,90 +48,6 @@ RecordedCall recorded_call(const std::string& name, const std::string& overload,
     call.out_variant = dispatcher.findSchemaOrThrow(name.c_str(), out_overload->c_str());
   }
   return call;
-}
-
-// What is a tensor is found out here, since for a subclass that is a question to Python.
-Arguments arguments(const py::list& list) {
-  Arguments args;
-  const auto count = PyList_GET_SIZE(list.ptr());
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    PyObject* given = PyList_GET_ITEM(list.ptr(), i);
-    args.add(THPVariable_Check(given) ? &THPVariable_Unpack(given) : nullptr);
-  }
-  return args;
-}
-
-py::object to_python(const Problem& problem) {
-  const auto kind = [&problem] {
-    switch (problem.kind) {
-      case Problem::Kind::moved:
-        return "MOVED";
-      case Problem::Kind::mismatched:
-        return "MISMATCHED";
-      case Problem::Kind::foreign:
-        return "FOREIGN";
-      case Problem::Kind::overlapping:
-        return "OVERLAPPING";
-      case Problem::Kind::lost:
-        return "LOST";
-      case Problem::Kind::settings:
-        return "SETTINGS";
-    }
-    return "";
-  }();
-  const auto module = py::module_::import("airgraph.runtime.problem");
-  return module.attr("InputProblem")(module.attr("ProblemKind").attr(kind), problem.index);
-}
-
-py::object to_python(Outcome outcome) {
-  if (const auto* problem = std::get_if<Problem>(&outcome)) {
-    return to_python(*problem);
-  }
-  return py::cast(std::get<std::vector<at::Tensor>>(std::move(outcome)));
-}
-
-py::object run_listed(Launch& launch, const py::list& list, bool is_locked) {
-  const Arguments args = arguments(list);
-  std::optional<HeldReplayLock> held;
-  if (!is_locked) {
-    held.emplace(launch.replay_lock, launch.name);
-  }
-  Outcome outcome;
-  {
-    const py::gil_scoped_release released;
-    outcome = launch.call(args);
-  }
-  return to_python(std::move(outcome));
-}
-
-// A launch with the graph's own `replay`, called as Python calls it.
-struct BoundLaunch : DeviceLaunch {
-  BoundLaunch(py::object call, const std::string& device, LiveOutputs policy,
-              std::shared_ptr<DeviceNeighbours> neighbours, std::shared_ptr<ReplayLock> replay_lock, std::string called)
-      : DeviceLaunch(c10::Device(device), policy, std::move(neighbours), std::move(replay_lock)),
-        replay(std::move(call)) {
-    name = std::move(called);
-  }
-  BoundLaunch(const BoundLaunch&) = delete;
-  BoundLaunch& operator=(const BoundLaunch&) = delete;
-  ~BoundLaunch() {
-    try {
-      // Before the graph goes, which `replay` may be the last to hold, and its memory with it.
-      close();
-    } catch (const std::exception&) {
-      // The device is gone, as at the end of the process.
-    }
-  }
-  py::object replay;
-};
-
-py::object run_bound(BoundLaunch& launch, const py::list& list, bool is_locked) {
-  const Arguments args = arguments(list);
-  std::optional<HeldReplayLock> held;
-  if (!is_locked) {
-    held.emplace(launch.replay_lock, launch.name);
-  }
-  return to_python(launch.call(args, [&launch] { launch.replay(); }));
 }
 
 // Whether somebody else holds each of these tensors, or a tensor on its memory. They are in two lists, this one
@@ -328,7 +246,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
            })
       .def("held_outputs", &Launch::held_outputs)
       .def("output_nbytes", &Launch::output_nbytes)
-      .def("run", &run_listed, py::arg("args"), py::arg("is_locked") = false)
+      .def(
+          "run",
+          [](Launch& self, const py::list& list, bool is_locked) { return to_python(run(self, list, is_locked)); },
+          py::arg("args"), py::arg("is_locked") = false)
       .def("blank", &Launch::blank)
       .def("replay", &Launch::replay, py::call_guard<py::gil_scoped_release>());
   def_inputs(launch);
@@ -350,8 +271,18 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def("begin", &BoundLaunch::begin)
       .def("copy_inputs", [](const BoundLaunch& self, const py::list& list) { self.copy_inputs(arguments(list)); })
       .def("moved_out", &BoundLaunch::moved_out)
-      .def("run", &run_bound, py::arg("args"), py::arg("is_locked") = false);
+      .def(
+          "run",
+          [](BoundLaunch& self, const py::list& list, bool is_locked) { return to_python(run(self, list, is_locked)); },
+          py::arg("args"), py::arg("is_locked") = false);
   def_inputs(device_launch);
+
+  py::class_<UsualCall>(m, "UsualCall")
+      .def(py::init<py::object, std::vector<std::pair<Py_ssize_t, py::object>>, py::object, py::object, py::object,
+                    py::object, py::object, py::object>(),
+           py::kw_only(), py::arg("launch"), py::arg("numbers"), py::arg("record"), py::arg("warming"),
+           py::arg("is_capturing"), py::arg("settings"), py::arg("captured_settings"), py::arg("finish"))
+      .def("__call__", &UsualCall::operator());
 
   py::class_<Block>(m, "Block").def(py::init<>()).def("__enter__", &Block::enter).def("__exit__", &Block::exit);
 

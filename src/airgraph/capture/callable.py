@@ -35,22 +35,11 @@ _MOST_ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class _Usual:
-    """What served the last call, for the next one to find at once.
+    """The capture that served the last call, for the next one to find at once."""
 
-    call: takes the replay lock by itself. numbers: index, type and value of each number of the key; 1, 1.0 and True
-    differ.
-    """
-
-    call: Callable[[list[Any]], list[Any] | InputProblem]
+    graph: LocksItsPool
     record: GraphRecord
-    numbers: tuple[tuple[int, type, Any], ...] | None
-
-    def serves(self, args: list[Any]) -> bool:
-        for index, kind, value in self.numbers or ():
-            arg = args[index]
-            if arg != value or arg.__class__ is not kind:
-                return False
-        return True
+    call: Callable[[Sequence[Any]], list[Any] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,26 +114,35 @@ class GraphedCallable:
 
     def __call__(self, args: list[Any]) -> list[Any]:
         try:
-            if self._is_capturing is not None and self._is_capturing():
-                # Into a graph of the user's, or of another callable's: its operators, and nothing of ours.
-                return self._fallback.run(args)
-            usual = self._usual
-            if usual is not None and (usual.numbers is None or usual.serves(args)) and not warming_threads:
-                # The usual call, without a detour: the engine takes the replay lock.
-                outputs = usual.call(args)
-                if outputs.__class__ is list:
-                    usual.record.replays += 1
-                    return outputs
-            # Not held here while it is captured anew.
-            del usual
-            with self._replay_lock.holding(self._program.name):
-                return self._call(args)
+            outputs = self._as_usual(args)
+            return self._with_care(args) if outputs is None else outputs
         finally:
             args.clear()
 
     def call(self, *args: Any) -> list[Any]:
         """The same with the arguments one by one."""
-        return self(list(args))
+        outputs = self._as_usual(args)
+        return self(list(args)) if outputs is None else outputs
+
+    def _as_usual(self, args: Sequence[Any]) -> list[Any] | None:
+        """By the capture that served the last call, without a detour: the engine takes the replay lock. None where
+        something is not as it was then."""
+        usual = self._usual
+        if usual is None:
+            return None
+        try:
+            return usual.call(args)
+        except ReplayError:
+            raise
+        except usual.graph.failure as failure:
+            raise usual.graph.error_of(failure) from failure
+
+    def _with_care(self, args: list[Any]) -> list[Any]:
+        if self._is_capturing is not None and self._is_capturing():
+            # Into a graph of the user's, or of another callable's: its operators, and nothing of ours.
+            return self._fallback.run(args)
+        with self._replay_lock.holding(self._program.name):
+            return self._call(args)
 
     def reset(self) -> None:
         """Forget all captures; the next call captures anew. Raises ReplayError from within a call of this graph."""
@@ -336,8 +334,13 @@ class GraphedCallable:
     def _keep_at_hand(self, graph: CapturedGraph, args: list[Any]) -> None:
         self._captures.served(graph)
         if self._hands_out and isinstance(graph.device_graph, LocksItsPool):
-            numbers = self._captures.numbers(args)
-            self._usual = _Usual(graph.device_graph.call, graph.record, numbers or None)
+            call = graph.device_graph.usual_call(
+                numbers=self._captures.numbers(args),
+                record=graph.record,
+                warming=warming_threads,
+                is_capturing=self._is_capturing,
+            )
+            self._usual = _Usual(graph.device_graph, graph.record, call)
 
 
 def _run_in_own_pool(graph: CapturedGraph) -> Callable[[list[Any]], list[Any] | InputProblem]:

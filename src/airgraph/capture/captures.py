@@ -76,9 +76,9 @@ class Captures:
     def key(self, args: Sequence[Any]) -> GraphKey:
         return GraphKey.of([args[index] for index in self._scalars])
 
-    def numbers(self, args: Sequence[Any]) -> tuple[tuple[int, type, Any], ...]:
-        """Index, type and value of each number of a key; 1, 1.0 and True differ."""
-        return tuple((index, type(args[index]), args[index]) for index in self._scalars)
+    def numbers(self, args: Sequence[Any]) -> list[tuple[int, Any]]:
+        """Index and value of each number of a key."""
+        return [(index, args[index]) for index in self._scalars]
 
     def of(self, key: GraphKey) -> list[CapturedGraph]:
         """A copy: captures may be dropped while one goes through it."""

@@ -146,6 +146,30 @@ class LocksItsPool(Protocol):
         """As `run`, without the replay lock. Raises ReplayError where the replay lock cannot be held."""
         ...
 
+    @property
+    def failure(self) -> type[Exception]:
+        """What a usual call raises where its replay fails."""
+        ...
+
+    def error_of(self, failure: Any) -> ReplayError:
+        """That in the user's terms."""
+        ...
+
+    def usual_call(
+        self,
+        *,
+        numbers: Sequence[tuple[int, Any]],
+        record: Any,
+        warming: set[int],
+        is_capturing: Callable[[], bool] | None,
+    ) -> Callable[[Sequence[Any]], list[Any] | None]:
+        """A `call` with as little as can be around it: None, and nothing done, where something is not as usual.
+
+        numbers: those that the arguments must be, of their types, by index. record: its `replays` is counted up.
+        warming: threads that only capture; there must be none. is_capturing: see `DeviceRuntime`; None: never.
+        """
+        ...
+
 
 class DeviceRuntime(Protocol):
     """A device that graphs can be recorded for. One object serves all devices of its type and any thread.

@@ -14,7 +14,6 @@ from airgraph.options import Options
 from airgraph.program.program import CaptureProgram
 from airgraph.runtime.accelerator.capture import Recorded
 from airgraph.runtime.engine.loading import engine
-from airgraph.runtime.problem import InputProblem, ProblemKind
 from airgraph.runtime.recording.inputs import CaptureInput, bind_inputs
 from airgraph.runtime.recording.launched import LaunchedGraph
 from airgraph.runtime.recording.outputs import Constant, Output, Owned
@@ -32,13 +31,9 @@ class AcceleratorGraph(LaunchedGraph):
         inputs: Sequence[CaptureInput],
         lease: Lease,
         options: Options,
-        settings: Callable[[], Hashable],
+        settings: Callable[[], Hashable] | None,
     ) -> None:
-        """Before its capture: `begin`, `bind`, and `complete` once there is one.
-
-        settings: of the device, now; those of the capture are a condition of each call.
-        """
-        self._settings, self._captured_settings = settings, settings()
+        """Before its capture: `begin`, `bind`, and `complete` once there is one."""
         self._lease = lease
         self._graph: Any = None
         self.footprint = lease.footprint
@@ -47,7 +42,7 @@ class AcceleratorGraph(LaunchedGraph):
             lease.pool.neighbours = native.DeviceNeighbours()
         self._policy = getattr(native.LiveOutputs, options.live_outputs)
         self._program = program
-        super().__init__(self._new_launch(), [])
+        super().__init__(self._new_launch(), [], settings)
 
     def begin(self) -> None:
         """The pool is about to be written: work on the current stream comes after that of its last call."""
@@ -103,11 +98,6 @@ class AcceleratorGraph(LaunchedGraph):
 
     def error_of(self, failure: Any) -> ReplayError:
         return ReplayError(f"the replay failed on the device: {failure}")
-
-    def _run(self, args: list[Any], is_locked: bool) -> list[Any] | InputProblem:
-        if self._settings() != self._captured_settings:
-            return InputProblem(ProblemKind.SETTINGS)
-        return super()._run(args, is_locked)
 
     def replay(self) -> None:
         try:

@@ -8,7 +8,7 @@ import re
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -104,9 +104,8 @@ class AcceleratorRuntime(ABC):
     def release_pool(self, device: torch.device, pool_handle: Any) -> None:
         """Take back one use of a pool."""
 
-    def settings(self) -> Hashable:
-        """The device's own settings that kernels are chosen by, beside those that torch has for all. Override."""
-        return ()
+    # The device's own settings that kernels are chosen by, beside those that torch has for all; None: it has none.
+    settings: Callable[[], Hashable] | None = None
 
     def forget_workspaces(self, streams: Sequence[Any]) -> None:
         """Let libraries take the memory that they work in on these streams anew. Override where they keep some."""
@@ -120,8 +119,11 @@ class AcceleratorRuntime(ABC):
         own = tuple(pool_handle)
         return [each for each in self.module.memory_snapshot() if tuple(each.get("segment_pool_id", ())) == own]
 
-    def is_capturing(self) -> bool:
-        return bool(self.module.is_current_stream_capturing())
+    @property
+    def is_capturing(self) -> Callable[[], bool]:
+        # The device's own, without another call around it: it is asked at each call.
+        asked: Callable[[], bool] = self.module.is_current_stream_capturing
+        return asked
 
     def forget_capture(self, device: torch.device, pool: DevicePool, *, has_begun: bool) -> None:
         was_routed = True

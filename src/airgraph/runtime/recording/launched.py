@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from airgraph.errors import ReplayError
-from airgraph.runtime.problem import InputProblem
+from airgraph.runtime.engine.loading import engine
+from airgraph.runtime.problem import InputProblem, ProblemKind
 from airgraph.runtime.recording.outputs import Output, Owned, finish_output
 
 __all__ = ["LaunchedGraph"]
@@ -18,7 +20,12 @@ class LaunchedGraph(ABC):
     # What a replay that fails raises, of which `error_of` makes a ReplayError.
     failure: type[Exception] = RuntimeError
 
-    def __init__(self, launch: Any, outputs: list[Output]) -> None:
+    def __init__(
+        self, launch: Any, outputs: list[Output], settings: Callable[[], Hashable] | None = None
+    ) -> None:
+        """settings: of the device, now; those of the capture are a condition of each call. None: it has none."""
+        self._settings = settings
+        self._captured_settings = None if settings is None else settings()
         self._launch = launch
         self.first_outputs: list[Any] | None = None
         self.set_outputs(outputs)
@@ -40,11 +47,31 @@ class LaunchedGraph(ABC):
     def call(self, args: list[Any]) -> list[Any] | InputProblem:
         return self._run(args, False)
 
+    def usual_call(
+        self,
+        *,
+        numbers: Sequence[tuple[int, Any]],
+        record: Any,
+        warming: set[int],
+        is_capturing: Callable[[], bool] | None,
+    ) -> Callable[[Sequence[Any]], list[Any] | None]:
+        return engine().UsualCall(
+            launch=self._launch,
+            numbers=list(numbers),
+            record=record,
+            warming=warming,
+            is_capturing=is_capturing,
+            settings=self._settings,
+            captured_settings=self._captured_settings,
+            finish=None if self._all_owned else self._finished,
+        )
+
     def blank(self, args: list[Any]) -> list[Any]:
-        made = self._launch.blank()
-        return [finish_output(out, made, args) for out in self._outputs]
+        return self._finished(self._launch.blank(), args)
 
     def _run(self, args: list[Any], is_locked: bool) -> list[Any] | InputProblem:
+        if self._settings is not None and self._settings() != self._captured_settings:
+            return InputProblem(ProblemKind.SETTINGS)
         try:
             made: list[Any] | InputProblem = self._launch.run(args, is_locked)
         except ReplayError:
@@ -53,4 +80,7 @@ class LaunchedGraph(ABC):
             raise self.error_of(failure) from failure
         if self._all_owned or isinstance(made, InputProblem):
             return made
+        return self._finished(made, args)
+
+    def _finished(self, made: list[Any], args: Sequence[Any]) -> list[Any]:
         return [finish_output(out, made, args) for out in self._outputs]

@@ -16,6 +16,7 @@ from airgraph.runtime.engine.python_engine.replay import (
     Strides,
     Tape,
     ThreadState,
+    UsualCall,
 )
 from airgraph.runtime.engine.python_engine.values import (
     allocate,
@@ -54,6 +55,7 @@ __all__ = [
     "Tape",
     "ThreadState",
     "ReplayLock",
+    "UsualCall",
     "Watch",
     "allocate",
     "bytes_at",

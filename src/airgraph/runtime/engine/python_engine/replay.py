@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -312,6 +312,39 @@ class Launch(_Inputs):
 
     def replay(self) -> None:
         self._tape.replay()
+
+
+class UsualCall:
+    """As the native one."""
+
+    def __init__(
+        self,
+        *,
+        launch: Launch | DeviceLaunch,
+        numbers: list[tuple[int, Any]],
+        record: Any,
+        warming: set[int],
+        is_capturing: Callable[[], bool] | None,
+        settings: Callable[[], Any] | None,
+        captured_settings: Any,
+        finish: Callable[[list[Any], Sequence[Any]], list[Any]] | None,
+    ) -> None:
+        self._launch, self._numbers, self._record, self._warming = launch, numbers, record, warming
+        self._is_capturing, self._finish = is_capturing, finish
+        self._settings, self._captured_settings = settings, captured_settings
+
+    def __call__(self, args: Sequence[Any]) -> list[Any] | None:
+        if self._warming or (self._is_capturing is not None and self._is_capturing()):
+            return None
+        if any(type(args[index]) is not type(value) or args[index] != value for index, value in self._numbers):
+            return None
+        if self._settings is not None and self._settings() != self._captured_settings:
+            return None
+        made = self._launch.run(list(args))
+        if isinstance(made, InputProblem):
+            return None
+        self._record.replays += 1
+        return made if self._finish is None else self._finish(made, args)
 
 
 class ThreadState:
