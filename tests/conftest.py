@@ -36,6 +36,7 @@ _reported: set[int] = set()
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", action="append", help="run the conformance tests on this device only; may be repeated")
     parser.addoption("--full-sweep", action="store_true", help="take all cases and samples, not a few of each")
+    parser.addoption("--wheel", action="store_true", help="install the wheel of `make wheel` and run it")
     parser.addoption("--forged", type=int, default=300, help="damaged cache files, 20000 if in doubt")
     parser.addoption("--edits", type=int, default=12, help="starts of a project edited at random, 10000 if in doubt")
 

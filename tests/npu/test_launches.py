@@ -29,8 +29,20 @@ for dtypes in ((torch.half, torch.half, torch.half), (torch.half, torch.int64, t
 
 def test_a_call_is_a_plain_copy_of_each_input_and_one_replay(tmp_path: Path) -> None:
     """Nothing passes the queue of torch_npu's other thread."""
+    assert _calls(tmp_path, _PROGRAM) == [["aclrtMemcpyAsync"] * 3 + ["aclmdlRIExecuteAsync"]] * 2
+
+
+def test_an_input_in_an_internal_format_is_copied_by_torch_npu(tmp_path: Path) -> None:
+    """Which the simulated runtime has none of: the first argument only says that it has one."""
+    formats = "torch_npu.get_npu_format = lambda tensor: 29 if tensor is args[0] else 2"
+    program = _PROGRAM.replace("for dtypes", f"args = []\n{formats}\nfor dtypes")
+    calls = _calls(tmp_path, program)
+    assert calls == [["aclrtMemcpyAsync", "aclrtMemcpyAsync", "launch aclnnInplaceCopy", "aclmdlRIExecuteAsync"]] * 2
+
+
+def _calls(tmp_path: Path, program: str) -> list[list[str]]:
     script = tmp_path / "program.py"
-    script.write_text(_PROGRAM)
+    script.write_text(program)
     done = subprocess.run(
         [sys.executable, "-m", "simcann", str(script)],
         env={**os.environ, "SIMCANN_TRACE": "stderr"},
@@ -39,8 +51,7 @@ def test_a_call_is_a_plain_copy_of_each_input_and_one_replay(tmp_path: Path) -> 
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    calls = [
+    return [
         [line.split("] ")[1].split(",")[0].split(" 0x")[0] for line in part.partition("END\n")[0].splitlines()]
         for part in done.stderr.split("BEGIN\n")[1:]
     ]
-    assert calls == [["aclrtMemcpyAsync"] * 3 + ["aclmdlRIExecuteAsync"]] * 2

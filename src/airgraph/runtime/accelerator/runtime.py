@@ -10,7 +10,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -107,6 +107,10 @@ class AcceleratorRuntime(ABC):
     # The device's own settings that kernels are chosen by, beside those that torch has for all; None: it has none.
     settings: Callable[[], Hashable] | None = None
 
+    def lies_in_rows(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor's elements lie where its strides say, so that it can be copied as bytes. Override."""
+        return True
+
     def forget_workspaces(self, streams: Sequence[Any]) -> None:
         """Let libraries take the memory that they work in on these streams anew. Override where they keep some."""
         return
@@ -201,6 +205,12 @@ class AcceleratorRuntime(ABC):
         options: Options,
         call: list[Any] | None,
     ) -> AcceleratorGraph:
+        inputs = [
+            each
+            if each.form is None or each.arg.device != program.device or self.lies_in_rows(each.arg)
+            else replace(each, form=replace(each.form, block_nbytes=0))
+            for each in inputs
+        ]
         # What operators take is worked out only where somebody asks for it: it costs more than the capture.
         predicted = predict_footprint(program, inputs, with_results=options.memory_budget is not None)
         check_budget(pool, predicted, options.memory_budget)

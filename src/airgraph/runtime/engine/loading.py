@@ -58,6 +58,13 @@ def engine_status() -> EngineStatus:
 def _load() -> tuple[Any, EngineStatus]:
     if environment.python_engine_wanted():
         return _python("AIRGRAPH_ENGINE=python is set", "Unset AIRGRAPH_ENGINE to use the native engine.", warn=False)
+    built_for = _built_for()
+    if built_for is not None and built_for != _minor(torch.__version__):
+        return _python(
+            f"its engine was built for torch {built_for}, and this is torch {torch.__version__}",
+            f'Install that torch (pip install "torch=={built_for}.*"), CPU or CUDA build alike, or a wheel of airgraph for '
+            "yours.",
+        )
     try:
         module = importlib.import_module("airgraph._engine")
     except ImportError as error:
@@ -80,6 +87,18 @@ def _load() -> tuple[Any, EngineStatus]:
             f"building the native engine failed: {str(error).splitlines()[0]}",
             "Install g++ and ninja (pip install ninja), or see the log of airgraph.runtime.engine.loading at DEBUG.",
         )
+
+
+def _built_for() -> str | None:
+    """The minor version of torch that the installed engine was built for, whatever torch runs it; None if unknown."""
+    try:
+        return str(importlib.import_module("airgraph._built_for").TORCH)
+    except ImportError:
+        return None
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
 
 
 def _build() -> Any:
