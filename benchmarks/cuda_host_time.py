@@ -233,7 +233,7 @@ def run_memory() -> dict[str, Any]:
         worker.close()
     largest = reserved["largest alone"]
     return {
-        "description": f"4-layer decode step, hidden {HIDDEN}, batches {BATCHES}",
+        "description": f"4-layer decode step (hidden {HIDDEN}, batches {BATCHES})",
         "reserved_nbytes": reserved,
         "over_largest_alone": {order: round(nbytes / largest, 3) for order, nbytes in reserved.items()},
     }
@@ -255,7 +255,7 @@ def show(results: dict[str, Any], memory: dict[str, Any]) -> None:
 
 
 def simulate(rounds: int, *, is_kept: bool) -> None:
-    """Measure all of it and print; is_kept: and write results/cuda-host-YYYY-MM-DD.json."""
+    """Measure all of it and print; is_kept: and write results/simulated-cuda-YYYY-MM-DD.json."""
     import simcuda
 
     # For this process, which only asks torch for its version: without it torch cannot be imported here.
@@ -271,4 +271,4 @@ def simulate(rounds: int, *, is_kept: bool) -> None:
             "workloads": results,
             "memory": memory,
         }
-        print(f"wrote {measure.write_json(RESULTS, 'cuda-host', [1], body)}")
+        print(f"wrote {measure.write_json(RESULTS, 'simulated-cuda', [1], body)}")

@@ -76,6 +76,8 @@ def render() -> str:
         "",
         *_generate(),
         "",
+        *_cuda_host(newest("simulated-cuda")),
+        "",
         *_cuda(newest("cuda")),
     ]
     return "\n".join([*lines, END])
@@ -170,6 +172,33 @@ def _npu(path: Path | None) -> list[str]:
         rows = [result["contenders"].get(contender) for result in workloads.values()]
         cells = [f"{row['median_us']:.1f} ({row['airgraph_speedup']:.2f}x)" if row else "" for row in rows]
         lines.append(f"| {contender} | {' | '.join(cells)} |")
+    return lines
+
+
+def _cuda_host(path: Path | None) -> list[str]:
+    if path is None:
+        return []
+    record = json.loads(path.read_text(encoding="utf-8"))
+    workloads, memory = record["workloads"], record["memory"]
+    lines = [
+        f"## Host time of a call on CUDA\n\nMeasured {record['date'][:10]} with torch {record['versions']['torch']} on a "
+        f"[simulated runtime](../simcuda/README.md) with kernels off, which says nothing about a card's speed or its "
+        f"driver's; processes interleaved, medians, µs a call ([{path.name}](../benchmarks/results/{path.name}), "
+        "`benchmarks/cuda_graphs.py --simulate`). Eager operators are slow there, since their outputs' shapes come from "
+        "Python.",
+        "",
+        f"| | {' | '.join(result['description'] for result in workloads.values())} |",
+        "|---|" + "---|" * len(workloads),
+    ]
+    for contender in next(iter(workloads.values()))["contenders"]:
+        cells = [f"{result['contenders'][contender]['median_us']:.1f}" for result in workloads.values()]
+        lines.append(f"| {contender} | {' | '.join(cells)} |")
+    ratios = [f"{order} {ratio:.2f}" for order, ratio in memory["over_largest_alone"].items() if "alone" not in order]
+    lines += [
+        "",
+        f"Reserved memory for seven batch sizes of a {memory['description']}, against the largest alone, by the order in "
+        f"which they are captured: {', '.join(ratios)}.",
+    ]
     return lines
 
 
