@@ -211,16 +211,17 @@ def run(workload: str, rounds: int) -> dict[str, Any]:
         checking = processes.Worker(command(contender, workload, "--check"), is_quiet=False)
         assert checking.answer() == "checked"
         checking.close()
-    timings = processes.time_in_turns({each: command(each, workload) for each in CONTENDERS}, rounds)
-    median = {name: timing.median_us for name, timing in timings.items()}
+    turns = processes.time_in_turns({each: command(each, workload) for each in CONTENDERS}, rounds)
+    median = {name: timing.median_us for name, timing in turns.timings.items()}
+    own = {
+        "over Dynamo alone": turns.difference(AIRGRAPH, DYNAMO),
+        "cached, over bare replay": turns.difference(CACHED, BARE),
+    }
     return {
         "description": WORKLOADS[workload],
-        "contenders": {name: timing.to_dict() for name, timing in timings.items()},
-        "own_us": {
-            "over Dynamo alone": round(median[AIRGRAPH] - median[DYNAMO], 3),
-            "cached, over bare replay": round(median[CACHED] - median[BARE], 3),
-        },
-        "trees_over_airgraph": round(median[TREES] / median[AIRGRAPH], 3),
+        "contenders": {name: timing.to_dict() for name, timing in turns.timings.items()},
+        "own_us": {name: timing.to_dict() for name, timing in own.items()},
+        "trees_over": {name: round(median[TREES] / median[name], 3) for name in (AIRGRAPH, CACHED, DYNAMO)},
     }
 
 
@@ -248,7 +249,7 @@ def show(results: dict[str, Any], memory: dict[str, Any]) -> None:
         rows = [result["contenders"][contender] for result in results.values()]
         table.add_row(contender, *(f"{row['median_us']:.2f} ± {row['iqr_us'] / 2:.2f}" for row in rows))
     for figure in next(iter(results.values()))["own_us"]:
-        table.add_row(f"µs {figure}", *(f"{result['own_us'][figure]:.2f}" for result in results.values()))
+        table.add_row(f"µs {figure}", *(f"{result['own_us'][figure]['median_us']:.2f}" for result in results.values()))
     Console().print(table)
     for order, nbytes in memory["reserved_nbytes"].items():
         print(f"reserved, {order}: {nbytes} bytes, {memory['over_largest_alone'][order]:.2f} of the largest alone")

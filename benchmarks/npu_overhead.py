@@ -148,7 +148,7 @@ def run(workload: str, rounds: int) -> dict[str, Any]:
         checking = processes.Worker(command(contender, workload, "--check"), is_quiet=False)
         assert checking.answer() == "checked"
         checking.close()
-    timings = processes.time_in_turns({each: command(each, workload) for each in contenders}, rounds)
+    timings = processes.time_in_turns({each: command(each, workload) for each in contenders}, rounds).timings
     return {
         "description": WORKLOADS[workload],
         "contenders": {

@@ -193,6 +193,9 @@ def _cuda_host(path: Path | None) -> list[str]:
     for contender in next(iter(workloads.values()))["contenders"]:
         cells = [f"{result['contenders'][contender]['median_us']:.1f}" for result in workloads.values()]
         lines.append(f"| {contender} | {' | '.join(cells)} |")
+    for figure in next(iter(workloads.values()))["own_us"]:
+        cells = [f"{result['own_us'][figure]['median_us']:.1f}" for result in workloads.values()]
+        lines.append(f"| {figure} (differences within rounds) | {' | '.join(cells)} |")
     ratios = [f"{order} {ratio:.2f}" for order, ratio in memory["over_largest_alone"].items() if "alone" not in order]
     lines += [
         "",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import re
+from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
 
 from airgraph.errors import UnsupportedGraph
 from airgraph.program import source_lines
@@ -35,6 +37,8 @@ _METADATA = {
 }
 # Of torch's own streams and events.
 _HOST_WAITS = {f"streams::synchronize_{what}" for what in ("event", "stream", "device")}
+_MASKED_WRITES = {f"aten::{name}" for name in ("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put")}
+_DRAWS_WITH_DEVIATIONS = {"aten::normal.Tensor_Tensor", "aten::normal.float_Tensor"}
 _NUMBERS = {"int", "float", "bool", "number", "Scalar", "SymInt", "SymFloat", "SymBool", "complex"}
 
 
@@ -73,7 +77,7 @@ def _node_obstacle(node: Node, device: torch.device) -> str | None:
         if isinstance(node.target, torch._ops.HigherOrderOperator):
             return "higher-order operators are not captured"
         if isinstance(node.target, torch._ops.OpOverload):
-            reason = capture_obstacle(node.target)
+            reason = capture_obstacle(node.target) or _host_read(node, device)
             if reason is not None:
                 return reason
     elif node.op not in ("placeholder", "output", "get_attr"):
@@ -92,16 +96,47 @@ def _node_obstacle(node: Node, device: torch.device) -> str | None:
     return None
 
 
+def _host_read(node: Node, device: torch.device) -> str | None:
+    """Which of a call's values CUDA's operator reads on the host, though no tag says so; a capture would fail of it."""
+    if device.type != "cuda":
+        return None
+    name = node.target.name()  # type: ignore[union-attr]
+    if name in _MASKED_WRITES and any(
+        index.dtype in (torch.bool, torch.uint8) for index in leaves_of(torch.Tensor, _meta_of(node.args[1]))
+    ):
+        accumulates = len(node.args) > 3 and node.args[3] is True
+        # A constant of the host's is filled in where the mask says, on the device. One that comes with a call is not: it
+        # reaches the graph in memory of the device.
+        if accumulates or not _is_constant_number(node.args[2]):
+            return "how many elements its mask chooses is read on the host; torch.where and masked_scatter are captured"
+    if name in _DRAWS_WITH_DEVIATIONS:
+        return "whether its deviations are negative is read on the host; torch.randn(...) * std + mean is captured"
+    return None
+
+
+def _meta_of(argument: object) -> Any:
+    return map_arg(argument, lambda node: node.meta.get("val"))  # type: ignore[arg-type]
+
+
+def _is_constant_number(node: Any) -> bool:
+    """Whether a tensor of one number on the host is the same at each call."""
+    if not isinstance(node, Node) or not _is_number(node):
+        return False
+    return node.op == "get_attr" or (node.op == "call_function" and all(map(_is_constant_number, node.all_input_nodes)))
+
+
 def _is_number(node: Node) -> bool:
     """Whether a tensor on the host is one that operators take as they take a number, computed from nothing but such.
 
-    The graph computes with it on its device, so it cannot be handed out.
+    The graph computes with it on its device, or it is the same at each call, so it cannot be handed out.
     """
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or value.device.type != "cpu" or value.dim() != 0:
         return False
     if node.op == "placeholder":
         return True
+    if node.op == "get_attr":
+        return all(user.op != "output" for user in node.users)
     handed_out = any(user.op == "output" for user in node.users)
     sources = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), torch.Tensor)]
     return not handed_out and bool(sources) and all(map(_is_number, sources))
