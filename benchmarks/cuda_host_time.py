@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import measure
@@ -48,6 +49,8 @@ ORDERS = {
     "mixed": [8, 60, 24, 16, 2, 32, 4],
 }
 HIDDEN = 256
+OPERATORS = 600
+LIVE = (0, 20_000)
 
 
 def make_workload(name: str) -> tuple[Any, tuple[Any, ...]]:
@@ -123,6 +126,9 @@ def work(contender: str, workload: str, check: bool) -> None:
 
     torch.set_num_threads(1)
     with torch.no_grad():
+        if workload == "capture":
+            processes.answer(first_call_ms(int(contender)))
+            return
         if workload == "memory":
             processes.answer(reserved_nbytes(ORDERS[contender]))
             return
@@ -195,6 +201,36 @@ def reserved_nbytes(batches: list[int]) -> int:
     return torch.cuda.memory_reserved() - before
 
 
+def first_call_ms(live: int) -> dict[str, float]:
+    """Of a graph of 600 operators beside so many live tensors: eager's time, and that of a first call, which is a run and
+    a capture."""
+    import time
+
+    import torch
+
+    def program(x: Any) -> Any:
+        for _ in range(OPERATORS // 2):
+            x = torch.sin(x) + 1
+        return x
+
+    def ms(call: Callable[[], object]) -> float:
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        call()
+        return (time.perf_counter() - start) * 1e3
+
+    held = [torch.empty(8, device="cuda") for _ in range(live)]
+    # The first two compile: one shape, then any.
+    inputs = [torch.ones(4, 8 + number, device="cuda") for number in range(10)]
+    compiled = torch.compile(program, backend="airgraph", dynamic=True)
+    for x in inputs[:2]:
+        program(x), compiled(x)
+    eager = [ms(lambda x=x: program(x)) for x in inputs[2:]]
+    first = [ms(lambda x=x: compiled(x)) for x in inputs[2:]]
+    del held
+    return {"eager_ms": round(median(eager), 3), "first_call_ms": round(median(first), 3)}
+
+
 def command(contender: str, workload: str, *mode: str) -> list[str]:
     """What starts a contender's process. mode: "--check" or nothing; then kernels are off."""
     null = [] if mode or workload == "memory" else ["--null"]
@@ -212,7 +248,7 @@ def run(workload: str, rounds: int) -> dict[str, Any]:
         assert checking.answer() == "checked"
         checking.close()
     turns = processes.time_in_turns({each: command(each, workload) for each in CONTENDERS}, rounds)
-    median = {name: timing.median_us for name, timing in turns.timings.items()}
+    took = {name: timing.median_us for name, timing in turns.timings.items()}
     own = {
         "over Dynamo alone": turns.difference(AIRGRAPH, DYNAMO),
         "cached, over bare replay": turns.difference(CACHED, BARE),
@@ -221,7 +257,7 @@ def run(workload: str, rounds: int) -> dict[str, Any]:
         "description": WORKLOADS[workload],
         "contenders": {name: timing.to_dict() for name, timing in turns.timings.items()},
         "own_us": {name: timing.to_dict() for name, timing in own.items()},
-        "trees_over": {name: round(median[TREES] / median[name], 3) for name in (AIRGRAPH, CACHED, DYNAMO)},
+        "trees_over": {name: round(took[TREES] / took[name], 3) for name in (AIRGRAPH, CACHED, DYNAMO)},
     }
 
 
@@ -240,7 +276,17 @@ def run_memory() -> dict[str, Any]:
     }
 
 
-def show(results: dict[str, Any], memory: dict[str, Any]) -> None:
+def run_captures() -> dict[str, Any]:
+    found = {}
+    for live in LIVE:
+        print(f"capture beside {live} live tensors ...", file=sys.stderr)
+        worker = processes.Worker(command(str(live), "capture"))
+        found[str(live)] = worker.answer()
+        worker.close()
+    return {"description": f"{OPERATORS} operators, by how many other tensors live", "beside": found}
+
+
+def show(results: dict[str, Any], memory: dict[str, Any], captures: dict[str, Any]) -> None:
     table = Table(title="host µs a call, kernels off: median ± half the interquartile range", title_justify="left")
     table.add_column("contender")
     for name in results:
@@ -251,6 +297,8 @@ def show(results: dict[str, Any], memory: dict[str, Any]) -> None:
     for figure in next(iter(results.values()))["own_us"]:
         table.add_row(f"µs {figure}", *(f"{result['own_us'][figure]['median_us']:.2f}" for result in results.values()))
     Console().print(table)
+    for live, row in captures["beside"].items():
+        print(f"first call of {OPERATORS} operators beside {live} tensors: {row['first_call_ms']} ms, eager {row['eager_ms']}")
     for order, nbytes in memory["reserved_nbytes"].items():
         print(f"reserved, {order}: {nbytes} bytes, {memory['over_largest_alone'][order]:.2f} of the largest alone")
 
@@ -263,13 +311,14 @@ def simulate(rounds: int, *, is_kept: bool) -> None:
     simcuda.enable()
     circumstances = measure.circumstances(rounds)
     results = {name: run(name, rounds) for name in WORKLOADS}
-    memory = run_memory()
-    show(results, memory)
+    memory, captures = run_memory(), run_captures()
+    show(results, memory, captures)
     if is_kept:
         body = {
             "simulated": "simcuda, kernels off: host time only",
             **circumstances,
             "workloads": results,
             "memory": memory,
+            "captures": captures,
         }
         print(f"wrote {measure.write_json(RESULTS, 'simulated-cuda', [1], body)}")

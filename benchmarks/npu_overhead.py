@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -38,18 +40,24 @@ CACHED = "airgraph, cached"
 REPLAY = "airgraph, bare replay"
 # torch.compile with a backend that does nothing at a call: no graph called through it can be quicker.
 DYNAMO = "Dynamo alone"
+# The same with inputs copied through PyTorch's dispatcher and torch_npu's queue, from which another thread takes.
+QUEUED = "airgraph, copies by torch_npu"
+CACHED_QUEUED = "airgraph, cached, copies by torch_npu"
 CONTENDERS = (EAGER, TORCHAIR, NPUGRAPH_EX, NPUGRAPHS, BARE, AIRGRAPH, CACHED, REPLAY, DYNAMO)
 WORKLOADS = {
     "mlp": "six operators: three Linear 64x64 with relu, batch 1",
     "llama": "4-layer Llama-like decode step",
+    "copies": "the six operators again, and how inputs are copied",
+    "loaded": "the same while two other processes keep both cores busy",
     "streams": "two stacks of three Linear 64x64 with relu on two streams, forked and joined by events, batch 1",
 }
 # The others have no streams within a graph.
+OF_COPIES = (BARE, AIRGRAPH, QUEUED, CACHED, CACHED_QUEUED)
 ON_STREAMS = (EAGER, TORCHAIR, AIRGRAPH, CACHED, REPLAY, DYNAMO)
 
 
 def contenders_of(workload: str) -> tuple[str, ...]:
-    return ON_STREAMS if workload == "streams" else CONTENDERS
+    return {"streams": ON_STREAMS, "copies": OF_COPIES, "loaded": OF_COPIES}.get(workload, CONTENDERS)
 
 
 def make_workload(name: str, contender: str) -> tuple[Any, tuple[Any, ...]]:
@@ -64,7 +72,7 @@ def make_workload(name: str, contender: str) -> tuple[Any, tuple[Any, ...]]:
         return npu_streams.make(words).npu(), (torch.randn(1, 64).npu(),)
     import workloads
 
-    workload = workloads.make({"mlp": "c", "llama": "a"}[name])
+    workload = workloads.make("a" if name == "llama" else "c")
     return workload.model.npu(), tuple(arg.npu() for arg in workload.args)
 
 
@@ -73,6 +81,10 @@ def make_call(contender: str, model: Any, args: tuple[Any, ...]) -> Callable[...
     import torch
 
     call = model
+    if contender in (QUEUED, CACHED_QUEUED):
+        from airgraph.runtime.engine.loading import engine
+
+        engine().allow_plain_copies(False)
     if contender == TORCHAIR:
         import torchair
 
@@ -82,9 +94,9 @@ def make_call(contender: str, model: Any, args: tuple[Any, ...]) -> Callable[...
         call = torch.compile(model, backend=backend)
     elif contender in (NPUGRAPH_EX, NPUGRAPHS):
         call = torch.compile(model, backend=contender)
-    elif contender in (AIRGRAPH, REPLAY):
+    elif contender in (AIRGRAPH, QUEUED, REPLAY):
         call = torch.compile(model, backend="airgraph")
-    elif contender == CACHED:
+    elif contender in (CACHED, CACHED_QUEUED):
         import airgraph
 
         # A folder of its own for each process, so that nothing depends on earlier runs.
@@ -148,7 +160,11 @@ def run(workload: str, rounds: int) -> dict[str, Any]:
         checking = processes.Worker(command(contender, workload, "--check"), is_quiet=False)
         assert checking.answer() == "checked"
         checking.close()
-    timings = processes.time_in_turns({each: command(each, workload) for each in contenders}, rounds).timings
+    with ExitStack() as stack:
+        for _ in range(2 if workload == "loaded" else 0):
+            busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            stack.callback(busy.kill)
+        timings = processes.time_in_turns({each: command(each, workload) for each in contenders}, rounds).timings
     return {
         "description": WORKLOADS[workload],
         "contenders": {
@@ -167,7 +183,7 @@ def show(results: dict[str, Any]) -> None:
     for name in results:
         table.add_column(name, justify="right")
         table.add_column("airgraph is", justify="right")
-    for contender in CONTENDERS:
+    for contender in (*CONTENDERS, QUEUED, CACHED_QUEUED):
         cells = []
         for result in results.values():
             row = result["contenders"].get(contender)

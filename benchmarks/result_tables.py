@@ -168,7 +168,8 @@ def _npu(path: Path | None) -> list[str]:
         f"| | {' | '.join(result['description'] for result in workloads.values())} |",
         "|---|" + "---|" * len(workloads),
     ]
-    for contender in next(iter(workloads.values()))["contenders"]:
+    # In the order in which they first come.
+    for contender in dict.fromkeys(each for result in workloads.values() for each in result["contenders"]):
         rows = [result["contenders"].get(contender) for result in workloads.values()]
         cells = [f"{row['median_us']:.1f} ({row['airgraph_speedup']:.2f}x)" if row else "" for row in rows]
         lines.append(f"| {contender} | {' | '.join(cells)} |")
@@ -179,7 +180,7 @@ def _cuda_host(path: Path | None) -> list[str]:
     if path is None:
         return []
     record = json.loads(path.read_text(encoding="utf-8"))
-    workloads, memory = record["workloads"], record["memory"]
+    workloads, memory, captures = record["workloads"], record["memory"], record["captures"]
     lines = [
         f"## Host time of a call on CUDA\n\nMeasured {record['date'][:10]} with torch {record['versions']['torch']} on a "
         f"[simulated runtime](../simcuda/README.md) with kernels off, which says nothing about a card's speed or its "
@@ -200,7 +201,13 @@ def _cuda_host(path: Path | None) -> list[str]:
     lines += [
         "",
         f"Reserved memory for seven batch sizes of a {memory['description']}, against the largest alone, by the order in "
-        f"which they are captured: {', '.join(ratios)}.",
+        f"which they are captured: {', '.join(ratios)}. "
+        + "; ".join(
+            f"a first call of {captures['description'].split(',')[0]} beside {live} other tensors takes "
+            f"{row['first_call_ms']:.0f} ms, eager {row['eager_ms']:.0f} ms"
+            for live, row in captures["beside"].items()
+        ).capitalize()
+        + ".",
     ]
     return lines
 

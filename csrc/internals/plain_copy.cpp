@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
 
+#include <atomic>
 #include <limits>
 
 namespace airgraph {
@@ -12,9 +13,16 @@ namespace {
 // From device to device, to both runtimes.
 constexpr int kOnDevice = 3;
 
+std::atomic<bool> is_allowed{true};
+
 }  // namespace
 
+void PlainCopy::allow(bool allowed) { is_allowed = allowed; }
+
 const PlainCopy* PlainCopy::of(c10::Device device) {
+  if (!is_allowed) {
+    return nullptr;
+  }
   // PyTorch's build for the device has loaded its runtime; else there is no tensor on it.
   static const PlainCopy cuda = [] {
     PlainCopy copy;

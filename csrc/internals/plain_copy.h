@@ -13,6 +13,9 @@ class PlainCopy {
   // That of a device; null where it has none that is known here.
   static const PlainCopy* of(c10::Device device);
 
+  // Whether any are used at all; for measurements.
+  static void allow(bool allowed);
+
   // From memory of the device to other memory of it, in the order of the stream. Work that PyTorch keeps in a queue of
   // its own before it gives it to the stream is handed over first. Throws where the device refuses.
   void run(const c10::Stream& stream, void* target, const void* source, size_t nbytes) const;

@@ -15,6 +15,7 @@
 #include "../internals/forms.h"
 #include "../internals/holders.h"
 #include "../internals/host_pools.h"
+#include "../internals/plain_copy.h"
 #include "../internals/private_device.h"
 #include "../internals/tensors.h"
 #include "../kernels/table.h"
@@ -295,6 +296,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   def_host_pool("release_host_pool", &release_host_pool);
   def_host_pool("stop_host_routing", &stop_host_routing);
   m.def("held_elsewhere", &held_elsewhere);
+  m.def("allow_plain_copies", &PlainCopy::allow);
   m.def("unallocated", [](const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
                           const py::object& dtype) { return unallocated(sizes, strides, to_dtype(dtype)); });
   m.def("allocate", &allocate);
