@@ -202,8 +202,8 @@ def reserved_nbytes(batches: list[int]) -> int:
 
 
 def first_call_ms(live: int) -> dict[str, float]:
-    """Of a graph of 600 operators beside so many live tensors: eager's time, and that of a first call, which is a run and
-    a capture."""
+    """Of a graph of 600 operators beside so many live tensors: eager's time, and that of a first call, which is a run
+    and a capture."""
     import time
 
     import torch
@@ -298,7 +298,10 @@ def show(results: dict[str, Any], memory: dict[str, Any], captures: dict[str, An
         table.add_row(f"µs {figure}", *(f"{result['own_us'][figure]['median_us']:.2f}" for result in results.values()))
     Console().print(table)
     for live, row in captures["beside"].items():
-        print(f"first call of {OPERATORS} operators beside {live} tensors: {row['first_call_ms']} ms, eager {row['eager_ms']}")
+        print(
+            f"first call of {OPERATORS} operators beside {live} tensors: {row['first_call_ms']} ms, "
+            f"eager {row['eager_ms']}"
+        )
     for order, nbytes in memory["reserved_nbytes"].items():
         print(f"reserved, {order}: {nbytes} bytes, {memory['over_largest_alone'][order]:.2f} of the largest alone")
 

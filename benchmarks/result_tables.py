@@ -182,11 +182,11 @@ def _cuda_host(path: Path | None) -> list[str]:
     record = json.loads(path.read_text(encoding="utf-8"))
     workloads, memory, captures = record["workloads"], record["memory"], record["captures"]
     lines = [
-        f"## Host time of a call on CUDA\n\nMeasured {record['date'][:10]} with torch {record['versions']['torch']} on a "
+        f"## Host time of a call on CUDA\n\nMeasured {record['date'][:10]} with torch {record['versions']['torch']} on "
+        "a "
         f"[simulated runtime](../simcuda/README.md) with kernels off, which says nothing about a card's speed or its "
         f"driver's; processes interleaved, medians, µs a call ([{path.name}](../benchmarks/results/{path.name}), "
-        "`benchmarks/cuda_graphs.py --simulate`). Eager operators are slow there, since their outputs' shapes come from "
-        "Python.",
+        "`benchmarks/cuda_graphs.py --simulate`). Eager operators are slow there: Python gives their outputs' shapes.",
         "",
         f"| | {' | '.join(result['description'] for result in workloads.values())} |",
         "|---|" + "---|" * len(workloads),
@@ -200,8 +200,8 @@ def _cuda_host(path: Path | None) -> list[str]:
     ratios = [f"{order} {ratio:.2f}" for order, ratio in memory["over_largest_alone"].items() if "alone" not in order]
     lines += [
         "",
-        f"Reserved memory for seven batch sizes of a {memory['description']}, against the largest alone, by the order in "
-        f"which they are captured: {', '.join(ratios)}. "
+        f"Reserved memory for seven batch sizes of a {memory['description']}, against the largest alone, by the order "
+        f"in which they are captured: {', '.join(ratios)}. "
         + "; ".join(
             f"a first call of {captures['description'].split(',')[0]} beside {live} other tensors takes "
             f"{row['first_call_ms']:.0f} ms, eager {row['eager_ms']:.0f} ms"

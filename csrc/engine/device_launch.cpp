@@ -47,16 +47,15 @@ DeviceLaunch::~DeviceLaunch() {
   } catch (const std::exception&) {
     // The device is gone, as at the end of the process.
   }
+  neighbours_->forget(this);
 }
 
 void DeviceLaunch::leave_devices() { devices_left = true; }
 
 void DeviceLaunch::close() {
-  if (devices_left) {
-    return;
-  }
   const auto& lenders = neighbours_->lenders();
-  if (neighbours_->last() == this || std::find(lenders.begin(), lenders.end(), this) != lenders.end()) {
+  const bool has_any = neighbours_->last() == this || std::find(lenders.begin(), lenders.end(), this) != lenders.end();
+  if (has_any && !devices_left) {
     neighbours_->give_away_held();
     neighbours_->take_turn(nullptr);
   }
@@ -93,10 +92,10 @@ Outcome DeviceLaunch::call(const Arguments& at, const std::function<void()>& rep
   }
   inputs.bump_versions(at);
   copy_inputs(at);
-  auto* before = neighbours_->take_turn(this);
   for (const auto& [slot, into] : fed_back) {
-    before->lend(slot, *into);
+    neighbours_->last()->lend(slot, *into);
   }
+  neighbours_->take_turn(this);
   if (!fed_back.empty()) {
     neighbours_->let_last_callers_follow();
   }
@@ -186,7 +185,8 @@ std::vector<DeviceLaunch::FedBack> DeviceLaunch::prepare(const Arguments* at) {
                                          (last != this && last->policy_ != LiveOutputs::overwrite));
   const bool may_lend = at != nullptr && gives && !pool.has_unseen_readers();
   for (const size_t slot : gives ? last->own_held_outputs() : std::vector<size_t>()) {
-    const auto* into = may_lend ? whole_copy_of(*at, last->slots_[slot].storage()) : nullptr;
+    const bool is_free = may_lend && last->shared_of(slot).lent_at == nullptr;
+    const auto* into = is_free ? whole_copy_of(*at, last->slots_[slot].storage()) : nullptr;
     if (into != nullptr) {
       fed_back.push_back({slot, into});
     } else {
@@ -204,9 +204,8 @@ std::vector<DeviceLaunch::FedBack> DeviceLaunch::prepare(const Arguments* at) {
 const CopiedInput* DeviceLaunch::whole_copy_of(const Arguments& at, const c10::Storage& storage) const {
   for (const auto& input : inputs.copied()) {
     const at::Tensor& arg = at(input.index);
-    if (is_over(arg, storage) && input.kept_at == nullptr &&
-        input.block_nbytes == storage.nbytes() && input.is_block(arg) &&
-        arg.storage_offset() * arg.itemsize() == input.block_begin) {
+    if (is_over(arg, storage) && input.kept_at == nullptr && input.block_nbytes == storage.nbytes() &&
+        input.is_block(arg) && arg.storage_offset() * arg.itemsize() == input.block_begin) {
       return &input;
     }
   }
@@ -221,9 +220,7 @@ void DeviceLaunch::settle() {
   }
 }
 
-void DeviceLaunch::give_away(size_t slot) {
-  exchange(slot, copied_storage_of(slots_.at(slot)));
-}
+void DeviceLaunch::give_away(size_t slot) { exchange(slot, copied_storage_of(slots_.at(slot))); }
 
 void DeviceLaunch::exchange(size_t slot, const c10::Storage& ours) {
   const at::Tensor tensor = slots_.at(slot);
@@ -240,16 +237,20 @@ void DeviceLaunch::exchange(size_t slot, const c10::Storage& ours) {
   }
 }
 
+DeviceLaunch::Shared& DeviceLaunch::shared_of(size_t slot) {
+  return *std::find_if(storages_.begin(), storages_.end(),
+                       [&](const Shared& each) { return share_storage(slots_[each.slot], slots_[slot]); });
+}
+
 void DeviceLaunch::lend(size_t slot, const CopiedInput& buffer) {
-  const auto shared = std::find_if(storages_.begin(), storages_.end(),
-                                   [&](const Shared& each) { return share_storage(slots_[each.slot], slots_[slot]); });
+  Shared& shared = shared_of(slot);
   const c10::Storage theirs = slots_[slot].storage();
   // Only the first time: then there is what is not held any more. Made by the device, as all its storages are.
-  const c10::Storage ours = shared->lent ? shared->lent : empty_like_storage_of(slots_[slot]).storage();
+  const c10::Storage ours = shared.lent ? shared.lent : empty_like_storage_of(slots_[slot]).storage();
   point_into(ours, begin_of(buffer), buffer.buffer.storage());
   exchange(slot, ours);
-  shared->lent = theirs;
-  shared->lent_at = begin_of(buffer);
+  shared.lent = theirs;
+  shared.lent_at = begin_of(buffer);
   neighbours_->add_lender(this);
 }
 
@@ -267,7 +268,6 @@ bool DeviceLaunch::take_back_lent(const DeviceLaunch* caller, const Arguments* a
       is_lender = true;
       continue;
     }
-    shared.lent_at = nullptr;
     if (is_held) {
       const auto lent = share(slots_[shared.slot]);
       move_to(lent, shared.lent);
@@ -275,6 +275,7 @@ bool DeviceLaunch::take_back_lent(const DeviceLaunch* caller, const Arguments* a
       swap_memory(shared.lent, fresh);
       has_moved = true;
     }
+    shared.lent_at = nullptr;
     if (!is_as_lent || !is_sole_holder(shared.lent)) {
       shared.lent = c10::Storage();
     }

@@ -64,6 +64,16 @@ class DeviceLaunch {
   size_t held_outputs() const;
 
  private:
+  struct Shared {
+    size_t slot;   // the first over this storage
+    size_t count;  // how many slots are
+    const void* memory;
+    size_t nbytes;
+    // What was handed out before and points into a buffer, or is not held any more and is used again.
+    c10::Storage lent;
+    const void* lent_at;  // null: nothing is lent
+  };
+
   // Fresh tensors over the slots.
   std::vector<at::Tensor> outputs() const;
 
@@ -110,15 +120,7 @@ class DeviceLaunch {
   // graph writes, and theirs gets what that had.
   void exchange(size_t slot, const c10::Storage& ours);
 
-  struct Shared {
-    size_t slot;   // the first over this storage
-    size_t count;  // how many slots are
-    const void* memory;
-    size_t nbytes;
-    // What was handed out before and points into a buffer, or is not held any more and is used again.
-    c10::Storage lent;
-    const void* lent_at;  // null: nothing is lent
-  };
+  Shared& shared_of(size_t slot);
 
   std::vector<at::Tensor> slots_;
   std::vector<Shared> storages_;

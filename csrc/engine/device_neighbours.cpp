@@ -48,10 +48,9 @@ void remember(Callers& callers, const Place& place, uint64_t call) {
     callers[0].call = call;
     return;
   }
-  callers.erase(
-      std::remove_if(callers.begin(), callers.end(),
-                     [&](const auto& each) { return each.place == place || call - each.call > kRemembered; }),
-      callers.end());
+  callers.erase(std::remove_if(callers.begin(), callers.end(),
+                               [&](const auto& each) { return each.place == place || call - each.call > kRemembered; }),
+                callers.end());
   callers.insert(callers.begin(), {place, call});
 }
 
@@ -94,9 +93,12 @@ void DeviceNeighbours::give_away_held() {
   for (const size_t slot : held) {
     last_->give_away(slot);
   }
-  for (auto* lender : std::exchange(lenders_, {})) {
+  // A copy: each leaves the list when it is done.
+  for (auto* lender : std::vector<DeviceLaunch*>(lenders_)) {
     lender->take_back_lent();
   }
+  // Who holds them may read them on the streams that they were made on.
+  let_last_callers_follow();
 }
 
 DeviceLaunch* DeviceNeighbours::take_turn(DeviceLaunch* launch) { return std::exchange(last_, launch); }
@@ -104,6 +106,13 @@ DeviceLaunch* DeviceNeighbours::take_turn(DeviceLaunch* launch) { return std::ex
 void DeviceNeighbours::add_lender(DeviceLaunch* launch) {
   if (std::find(lenders_.begin(), lenders_.end(), launch) == lenders_.end()) {
     lenders_.push_back(launch);
+  }
+}
+
+void DeviceNeighbours::forget(DeviceLaunch* launch) {
+  remove_lender(launch);
+  if (last_ == launch) {
+    last_ = nullptr;
   }
 }
 

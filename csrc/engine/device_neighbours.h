@@ -33,6 +33,9 @@ class DeviceNeighbours {
   DeviceLaunch* take_turn(DeviceLaunch* launch);
   DeviceLaunch* last() const { return last_; }
 
+  // A launch is gone.
+  void forget(DeviceLaunch* launch);
+
   // A launch has memory of buffers with callers; until it says otherwise.
   void add_lender(DeviceLaunch* launch);
   void remove_lender(DeviceLaunch* launch);

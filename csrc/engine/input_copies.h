@@ -8,8 +8,8 @@
 
 namespace airgraph {
 
-// Inputs that are copied as blocks of bytes are so by the device's own copies where they are few, else by one launch for
-// all, whatever their dtypes. Each other has a launch of its own.
+// Inputs that are copied as blocks of bytes are so by the device's own copies where they are few, else by one launch
+// for all, whatever their dtypes. Each other has a launch of its own.
 class InputCopies {
  public:
   // Copies `arg` into the buffer of `input`, of whose form it is. A number that comes from the host is read at once.

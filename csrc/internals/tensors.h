@@ -71,8 +71,8 @@ bool is_over(const at::Tensor& tensor, const c10::Storage& storage);
 // Puts a tensor over another storage of its size.
 void move_to(const at::Tensor& tensor, const c10::Storage& storage);
 
-// Where a tensor's first element lies, as `const_data_ptr()` says; inline, since each call asks it of every argument. The
-// tensor has a storage.
+// Where a tensor's first element lies, as `const_data_ptr()` says; inline, since each call asks it of every argument.
+// The tensor has a storage.
 inline const void* address_of(const at::Tensor& tensor) {
   const auto* impl = tensor.unsafeGetTensorImpl();
   if (impl->numel() == 0) {

@@ -18,8 +18,8 @@ class UsualCall {
   // those of the capture; None: it has none.
   // finish: makes what the caller gets of what the launch made and of the arguments; None: that itself.
   UsualCall(pybind11::object launch, std::vector<std::pair<Py_ssize_t, pybind11::object>> numbers,
-            pybind11::object record, pybind11::object warming, pybind11::object is_capturing,
-            pybind11::object settings, pybind11::object captured_settings, pybind11::object finish);
+            pybind11::object record, pybind11::object warming, pybind11::object is_capturing, pybind11::object settings,
+            pybind11::object captured_settings, pybind11::object finish);
 
   // The outputs of a call with these arguments, a list or a tuple; None where something is not as usual, and then
   // nothing was done.

@@ -127,6 +127,20 @@ def test_a_state_costs_no_memory_of_the_device_a_call(device: str) -> None:
 
 
 @torch.no_grad()
+def test_one_that_lies_in_a_buffer_comes_back_beside_the_next(device: str) -> None:
+    call = torch.compile(_step, backend="airgraph", fullgraph=True)
+    ours, theirs = ([torch.ones(3, 4, device=device) * number for number in (1, 2)] for _ in range(2))
+    for _ in range(4):
+        # The last but one lies in the first buffer from then on, and stays there while the last goes to the second.
+        for state, x in ((-1, 0), (-2, -1), (-2, -1)):
+            total, expected = call(ours[state], ours[x])[1], _step(theirs[state], theirs[x])[1]
+            torch.testing.assert_close(total, expected)
+            ours.append(call(ours[state], ours[x])[0])
+            theirs.append(_step(theirs[state], theirs[x])[0])
+        torch.testing.assert_close(ours, theirs)
+
+
+@torch.no_grad()
 def test_one_that_lies_in_a_buffer_outlives_its_graph(device: str) -> None:
     step = torch.compile(lambda state: state * 2, backend="airgraph", fullgraph=True)
     states = [torch.ones(6, device=device)]

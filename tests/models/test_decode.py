@@ -87,9 +87,7 @@ def _assert_close_to_eager(got: Run, eager: Run) -> None:
 
 @pytest.mark.parametrize(("decoder", "dynamic"), zoo.static_and_dynamic(WHOLE))
 @torch.no_grad()
-def test_decode_equals_eager_at_every_step(
-    decoder: zoo.Decoder, dynamic: bool, request: pytest.FixtureRequest
-) -> None:
+def test_decode_equals_eager_at_every_step(decoder: zoo.Decoder, dynamic: bool, request: pytest.FixtureRequest) -> None:
     compiled = _compiler(airgraph.get_backend(), dynamic=dynamic)
     session = decoder.session(decoder.architecture.build(), BATCH, compiled=compiled)
     runs = _decode_twice(session)

@@ -22,7 +22,9 @@ def wheel(request: pytest.FixtureRequest) -> Path:
     if not request.config.getoption("--wheel"):
         pytest.skip("with --wheel; `make test-wheel` builds one")
     tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    found = sorted((_ROOT / "dist").glob(f"airgraph-*-{tag}-{tag}-manylinux*.whl"), key=lambda path: path.stat().st_mtime)
+    found = sorted(
+        (_ROOT / "dist").glob(f"airgraph-*-{tag}-{tag}-manylinux*.whl"), key=lambda path: path.stat().st_mtime
+    )
     assert found, "no wheel of this Python in dist/: run make wheel"
     return found[-1]
 
@@ -88,7 +90,7 @@ def test_the_same_wheel_serves_the_cuda_build(wheel: Path, tmp_path: Path) -> No
     folder = tmp_path / "installed"
     _run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", folder, wheel], tmp_path)
     script = tmp_path / "example.py"
-    on_cuda = _example().replace('torch.nn.Linear(64, 64))\n', 'torch.nn.Linear(64, 64)).cuda()\n')
+    on_cuda = _example().replace("torch.nn.Linear(64, 64))\n", "torch.nn.Linear(64, 64)).cuda()\n")
     on_cuda = on_cuda.replace("torch.randn(1, 64)", 'torch.randn(1, 64, device="cuda")')
     assert on_cuda.count("cuda()") == 1 and on_cuda.count('device="cuda"') == 2
     ends_native = _ENDS_NATIVE.replace("site-packages", "installed")

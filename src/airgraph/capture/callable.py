@@ -122,7 +122,7 @@ class GraphedCallable:
     def call(self, *args: Any) -> list[Any]:
         """The same with the arguments one by one."""
         outputs = self._as_usual(args)
-        return self(list(args)) if outputs is None else outputs
+        return self._with_care(list(args)) if outputs is None else outputs
 
     def _as_usual(self, args: Sequence[Any]) -> list[Any] | None:
         """By the capture that served the last call, without a detour: the engine takes the replay lock. None where

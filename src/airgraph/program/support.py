@@ -105,8 +105,8 @@ def _host_read(node: Node, device: torch.device) -> str | None:
         index.dtype in (torch.bool, torch.uint8) for index in leaves_of(torch.Tensor, _meta_of(node.args[1]))
     ):
         accumulates = len(node.args) > 3 and node.args[3] is True
-        # A constant of the host's is filled in where the mask says, on the device. One that comes with a call is not: it
-        # reaches the graph in memory of the device.
+        # A constant of the host's is filled in where the mask says, on the device. One that comes with a call is not:
+        # it reaches the graph in memory of the device.
         if accumulates or not _is_constant_number(node.args[2]):
             return "how many elements its mask chooses is read on the host; torch.where and masked_scatter are captured"
     if name in _DRAWS_WITH_DEVIATIONS:
@@ -114,8 +114,8 @@ def _host_read(node: Node, device: torch.device) -> str | None:
     return None
 
 
-def _meta_of(argument: object) -> Any:
-    return map_arg(argument, lambda node: node.meta.get("val"))  # type: ignore[arg-type]
+def _meta_of(argument: Any) -> Any:
+    return map_arg(argument, lambda node: node.meta.get("val"))
 
 
 def _is_constant_number(node: Any) -> bool:

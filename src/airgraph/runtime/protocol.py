@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 
+from airgraph.errors import ReplayError
 from airgraph.memory.footprint import Footprint
 from airgraph.memory.occupancy import Slot
 from airgraph.memory.pool import MemoryPool

@@ -62,8 +62,8 @@ def _load() -> tuple[Any, EngineStatus]:
     if built_for is not None and built_for != _minor(torch.__version__):
         return _python(
             f"its engine was built for torch {built_for}, and this is torch {torch.__version__}",
-            f'Install that torch (pip install "torch=={built_for}.*"), CPU or CUDA build alike, or a wheel of airgraph for '
-            "yours.",
+            f'Install that torch (pip install "torch=={built_for}.*"), CPU or CUDA build alike, or a wheel of airgraph '
+            "for yours.",
         )
     try:
         module = importlib.import_module("airgraph._engine")

@@ -20,9 +20,7 @@ class LaunchedGraph(ABC):
     # What a replay that fails raises, of which `error_of` makes a ReplayError.
     failure: type[Exception] = RuntimeError
 
-    def __init__(
-        self, launch: Any, outputs: list[Output], settings: Callable[[], Hashable] | None = None
-    ) -> None:
+    def __init__(self, launch: Any, outputs: list[Output], settings: Callable[[], Hashable] | None = None) -> None:
         """settings: of the device, now; those of the capture are a condition of each call. None: it has none."""
         self._settings = settings
         self._captured_settings = None if settings is None else settings()
