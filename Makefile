@@ -128,7 +128,7 @@ test-sanitizers: $(STAMPS)/npu
 clean:
 	rm -rf build dist src/*.egg-info simcann/build simcuda/build $(STAMPS) .venv-python*
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
-	rm -f src/airgraph/_engine*.so
+	rm -f src/airgraph/_engine*.so src/airgraph/_built_for.py
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The environment, step by step; each step leaves a stamp, so that a second make does nothing.

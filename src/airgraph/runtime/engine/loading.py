@@ -59,23 +59,23 @@ def _load() -> tuple[Any, EngineStatus]:
     if environment.python_engine_wanted():
         return _python("AIRGRAPH_ENGINE=python is set", "Unset AIRGRAPH_ENGINE to use the native engine.", warn=False)
     built_for = _built_for()
-    if built_for is not None and built_for != _minor(torch.__version__):
-        return _python(
-            f"its engine was built for torch {built_for}, and this is torch {torch.__version__}",
-            f'Install that torch (pip install "torch=={built_for}.*"), CPU or CUDA build alike, or a wheel of airgraph '
-            "for yours.",
-        )
-    try:
-        module = importlib.import_module("airgraph._engine")
-    except ImportError as error:
-        installed_problem = str(error)
+    if built_for is None or built_for == _minor(torch.__version__):
+        try:
+            module = importlib.import_module("airgraph._engine")
+        except ImportError as error:
+            problem = f"airgraph._engine does not load: {error}"
+            remedy = "Reinstall airgraph with this torch: pip install --no-build-isolation --force-reinstall airgraph."
+        else:
+            return _native(module)
     else:
-        return _native(module)
-    if not (_CHECKOUT / "csrc").is_dir():
-        return _python(
-            f"airgraph._engine does not load: {installed_problem}",
-            "Reinstall airgraph with this torch: pip install --no-build-isolation --force-reinstall airgraph.",
+        problem = f"its engine was built for torch {built_for}, and this is torch {torch.__version__}"
+        remedy = (
+            f'Install that torch (pip install "torch=={built_for}.*"), CPU or CUDA build alike, or a wheel of airgraph '
+            "for yours."
         )
+    # A checkout compiles another one, for this torch.
+    if not (_CHECKOUT / "csrc").is_dir():
+        return _python(problem, remedy)
     (compiler,) = environment.compilers("c++")
     if shutil.which(compiler) is None:
         return _python(f"no C++ compiler ({compiler})", "Install g++ and make, or set CXX.")
