@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from ranks import on_two_ranks
 from torch import Tensor, nn
 
 from airgraph import torchair
@@ -138,18 +139,9 @@ dist.destroy_process_group()
 def test_ranks_have_folders_of_their_own(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(_RANKS)
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
     for what in ("saved to", "loaded from"):
-        done = subprocess.run(
-            [sys.executable, *command, str(tmp_path / "cache")],
-            env=_ENVIRONMENT,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr[-2000:]
-        found = re.findall(rf"ModelCacheMeta.* {what} .*/(world2\w+)/forward/compiled_module", done.stdout)
+        said = on_two_ranks(script, str(tmp_path / "cache"))
+        found = re.findall(rf"ModelCacheMeta.* {what} .*/(world2\w+)/forward/compiled_module", said)
         asked = ["world2global_rank0", "world2global_rank1"]
         told = ["world2global_rank4_tp_rank0_pp_rank3", "world2global_rank5_tp_rank1_pp_rank3"]
-        assert sorted(found) == [*asked, *told], done.stdout
+        assert sorted(found) == [*asked, *told], said

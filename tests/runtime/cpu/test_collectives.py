@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 import torch
+from ranks import on_two_ranks, under_torchrun
 
 import airgraph
 
@@ -39,27 +37,14 @@ print("rank is done")
 """
 
 
-def _on_two_ranks(script: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
-
-
 def _run(folder: Path, program: str) -> None:
     script = folder / "program.py"
     script.write_text(_SETUP + textwrap.dedent(program) + _END)
-    assert _on_two_ranks(script).count("rank is done") == 2
+    assert on_two_ranks(script).count("rank is done") == 2
 
 
 def test_the_example_of_a_tensor_parallel_mlp() -> None:
-    output = _on_two_ranks(_EXAMPLES / "tensor_parallel.py")
+    output = under_torchrun(_EXAMPLES / "tensor_parallel.py")
     assert "the same on 2 ranks as on one" in output
     assert output.count("captured") >= 2 and "eager_calls: 0" in output
 
