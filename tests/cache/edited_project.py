@@ -35,6 +35,10 @@ EDITS: Mapping[str, tuple[str, ...]] = {
     "swapped": ("", "Base.constant = staticmethod(lambda x: x * 17)"),
 }
 
+# Of these a version lacks what another has. Versions of the others differ in a number, a name or an operator, so that
+# taking an edit back is an edit like it.
+ADDS = frozenset({"override", "of_layer", "of_argument", "argument", "of_set", "swapped"})
+
 _PARTS = """
 import dataclasses
 import enum

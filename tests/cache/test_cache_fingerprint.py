@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from cached_functions import cached
+from starts import Starts
 from torch import Tensor
 from torch.fx import GraphModule
 
@@ -250,15 +251,24 @@ print(call(torch.ones(1)).item(), len(list(__import__("pathlib").Path(os.environ
     assert typed(session.replace("x * 2", "x * 3"), tmp_path) == ["3.0", "1"]
 
 
-@pytest.mark.parametrize(("helper", "factor"), [("return x * 3", 3.0), ("return x * 2", 2.0)])
-def test_edited_code_is_traced_anew(tmp_path: Path, helper: str, factor: float) -> None:
+HELPED = """
+import torch, airgraph, helper
+
+def double(x):
+    return helper.scale(x)
+
+call = airgraph.inference.cache_compile(double, cache_dir={cache!r}, strict=True)
+traced = []
+compile = torch.compile
+torch.compile = lambda *args, **kwargs: traced.append(1) or compile(*args, **kwargs)
+result = [call(torch.ones(3)).tolist(), len(traced)]
+"""
+
+
+def test_edited_code_is_traced_anew(tmp_path: Path, starts: Starts) -> None:
     """Code that the function calls, in another file, counts as its own does."""
     program, other = tmp_path / "program.py", tmp_path / "helper.py"
-    text = PROGRAM.replace("import json", "import helper, json").replace("return x * 2 + 0", "return helper.scale(x)")
-    other.write_text("def scale(x):\n    return x * 2\n")
-    program.write_text(text)
-    assert run(program, tmp_path / "cache", PACKAGE.parent)["traced"] == 1
-    unchanged = other.read_text() == f"def scale(x):\n    {helper}\n"
-    other.write_text(f"def scale(x):\n    {helper}\n")
-    program.write_text(text.replace("[2.0]", f"[{factor}]"))
-    assert run(program, tmp_path / "cache", PACKAGE.parent)["traced"] == (0 if unchanged else 1)
+    program.write_text(HELPED.format(cache=str(tmp_path / "cache")))
+    for helper, expected in (("x * 2", [[2.0] * 3, 1]), ("x * 2", [[2.0] * 3, 0]), ("x * 3", [[3.0] * 3, 1])):
+        other.write_text(f"def scale(x):\n    return {helper}\n")
+        assert starts.run(program) == expected
