@@ -1,4 +1,4 @@
-"""Runs the real command in a process of its own."""
+"""Runs the command in a process of its own, forked where torch is imported, or started from nothing."""
 
 from __future__ import annotations
 
@@ -6,16 +6,36 @@ import os
 import subprocess
 import sys
 
+from process import run_program
+
 TIMEOUT_S = 300
 
 
 def airgraph(*arguments: str, module: str = "airgraph", **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run `python -m airgraph ARGUMENTS` and return its exit code and both streams."""
+    """Run `python -m airgraph ARGUMENTS` and return its exit code and both streams.
+
+    environment: variables that are read when the command runs, not when torch or the engine are loaded.
+    """
+    settings = {"COLUMNS": "200", **environment}
+    return run_program(
+        f"""
+        import os, runpy, sys
+        os.environ.pop("AIRGRAPH_TRACEBACK", None)
+        os.environ |= {settings!r}
+        sys.argv[1:] = {arguments!r}
+        runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
+        """,
+        timeout_s=TIMEOUT_S,
+    )
+
+
+def started_airgraph(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The same, as a user starts it."""
     # One thread: with more, a busy machine makes every small operator wait for its barrier.
     settings = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **environment}
     settings.pop("AIRGRAPH_TRACEBACK", None)
     return subprocess.run(
-        [sys.executable, "-m", module, *arguments],
+        [sys.executable, "-m", "airgraph", *arguments],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,

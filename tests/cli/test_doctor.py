@@ -6,7 +6,7 @@ import platform
 
 import pytest
 import torch
-from command import airgraph
+from command import started_airgraph
 
 import airgraph as package
 from airgraph.cli import doctor
@@ -20,21 +20,21 @@ def _checks() -> dict[str, Check]:
 
 
 def test_doctor_shows_versions_devices_and_engine() -> None:
-    result = airgraph("doctor")
+    result = started_airgraph("doctor")
     assert result.returncode == 0, result.stderr
     for words in (platform.python_version(), package.__version__, torch.__version__, "device cpu", "SIMD level"):
         assert words in result.stdout
 
 
 def test_a_missing_engine_is_a_warning_and_leaves_the_exit_code_zero() -> None:
-    result = airgraph("doctor", AIRGRAPH_ENGINE="python")
+    result = started_airgraph("doctor", AIRGRAPH_ENGINE="python")
     assert result.returncode == 0, result.stderr
     assert "pure-Python" in result.stdout
     assert "Unset AIRGRAPH_ENGINE" in result.stdout
 
 
 def test_an_unknown_engine_is_a_problem_with_its_remedy() -> None:
-    result = airgraph("doctor", AIRGRAPH_ENGINE="fast")
+    result = started_airgraph("doctor", AIRGRAPH_ENGINE="fast")
     assert result.returncode == 1
     assert "AIRGRAPH_ENGINE: expected 'native' or 'python', got 'fast'. unset AIRGRAPH_ENGINE" in result.stderr
     assert "demo weights" in result.stdout

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 
 import pytest
 import torch
 from command import airgraph, error_line
+from process import run_program
 
 from airgraph.cli import main as entry
 from airgraph.cli.demo import models
@@ -61,15 +60,17 @@ def test_too_long_an_answer_is_refused_with_the_context_length() -> None:
 
 
 def test_interrupt_exits_130_with_one_line() -> None:
-    program = (
-        "import os, signal\n"
+    result = run_program(
+        """
+        import os, signal
         # A process that was started in the background ignores it.
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from airgraph.cli import main\nfrom airgraph.cli.demo import generate\n"
-        "generate.models.check_available = lambda name: os.kill(os.getpid(), signal.SIGINT)\n"
-        "main.main(['generate', 'hello'])\n"
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        from airgraph.cli import main
+        from airgraph.cli.demo import generate
+        generate.models.check_available = lambda name: os.kill(os.getpid(), signal.SIGINT)
+        main.main(["generate", "hello"])
+        """
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
     assert result.returncode == 128 + signal.SIGINT
     assert result.stderr == "airgraph: interrupted\n"
 

