@@ -1,6 +1,6 @@
 """A capture is about the arguments as they lie in memory, not about dense copies of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:airgraph. a call of .* is not ca
 
 # A few of all layouts: each differs from the dense one in another way.
 _SOME = ["turned", "a box", "every other column", "one row expanded", "windows", "end of a longer one"]
+
+
+def _by_turns(cases: Sequence[Any], turn: int, *, of: int) -> Sequence[Any]:
+    """One of so many parts of the cases, so that each case meets some of the tests: all do in a full sweep."""
+    return cases[turn % of :: of]
 
 
 def _calls(program: Callable[..., Any], call: Callable[..., Any], layout: str, device: str) -> None:
@@ -46,11 +51,10 @@ def test_programs_that_can_tell_how_an_argument_lies(
 ) -> None:
     _skip_where_new_values_lie_otherwise(device, name)
     every = request.config.getoption("--full-sweep")
-    # By turns, so that each layout meets every other program, through the cached door every sixth: the next test takes
-    # all of them.
-    step = len(_SOME) if door == "cached" else 2
+    # Of the cached door the next test takes all of them.
+    some = _by_turns(_SOME, list(PROGRAMS).index(name), of=len(_SOME) if door == "cached" else 2)
     for dynamic in (True, False) if every else (True,):
-        for layout in LAYOUTS if every else _SOME[list(PROGRAMS).index(name) % step :: step]:
+        for layout in LAYOUTS if every else some:
             torch._dynamo.reset()
             call = through(door, PROGRAMS[name], tmp_path / f"{layout}{dynamic}", dynamic=dynamic)
             _calls(PROGRAMS[name], call, layout, device)
@@ -69,11 +73,14 @@ def test_one_callable_for_arguments_that_lie_in_many_ways(device: str, name: str
 @torch.no_grad()
 @pytest.mark.parametrize("options", [{"clone_input": False}, {"clone_input": False, "on_input_move": "copy"}], ids=str)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_arguments_used_in_place_that_lie_in_many_ways(device: str, name: str, options: dict[str, Any]) -> None:
+def test_arguments_used_in_place_that_lie_in_many_ways(
+    device: str, name: str, options: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
     _skip_where_new_values_lie_otherwise(device, name)
     program = PROGRAMS[name]
     call = torch.compile(program, backend="airgraph", dynamic=False, options=options)
-    for layout in _SOME[:4]:
+    every = request.config.getoption("--full-sweep")
+    for layout in _SOME[:4] if every else _by_turns(_SOME[:4], list(PROGRAMS).index(name), of=2):
         x = LAYOUTS[layout](device)
         for _ in range(2):
             # Of the argument that was kept, "copy" writes the values anew.
@@ -123,10 +130,13 @@ def asks_for_its_own_strides(x: Tensor) -> tuple[Tensor, ...]:
 @torch.no_grad()
 @both_doors
 @pytest.mark.parametrize("dynamic", [True, False])
-def test_strides_of_dimensions_of_size_one(device: str, door: str, dynamic: bool, tmp_path: Path) -> None:
+def test_strides_of_dimensions_of_size_one(
+    device: str, door: str, dynamic: bool, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """They move nothing, but an operator may be told of them."""
     whole = torch.arange(1000.0, device=device)
-    for i, strides in enumerate([(1, 77), (5, 1), (6, 6), (1, 0), (6, 1)]):
+    every = [(1, 77), (5, 1), (6, 6), (1, 0), (6, 1)]
+    for i, strides in enumerate(every if request.config.getoption("--full-sweep") else _by_turns(every, dynamic, of=2)):
         torch._dynamo.reset()
         call = through(door, asks_for_its_own_strides, tmp_path / str(i), dynamic=dynamic)
         for shape in ((4, 1), (1, 4), (1, 1), (4, 1)):
