@@ -6,7 +6,7 @@ tested is the operators that an architecture uses, not their size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,17 +31,6 @@ MEL_BINS = 16
 AUDIO_FRAMES = 40
 CACHE_LEN = 72
 _WIDTH, _LAYERS, _HEADS = 32, 2, 4
-# What is tested but in a full sweep: one of each kind of cache and of routing.
-_SAMPLE = {
-    ("llama", False),
-    ("llama", True),
-    ("bert", True),
-    ("mixtral-grouped", True),
-    ("t5", True),
-    ("whisper", False),
-    ("mamba", True),
-}
-
 _DECODER = {
     "vocab_size": VOCABULARY,
     "hidden_size": _WIDTH,
@@ -79,13 +68,13 @@ class Architecture:
         return self.name
 
 
-def static_and_dynamic(models: Iterable[Any]) -> list[Any]:
-    """Parameters of a test: a sample of the models with static or with dynamic shapes; all of both in a full sweep."""
+def static_and_dynamic(models: Iterable[Any], sample: Collection[tuple[str, bool]]) -> list[Any]:
+    """Parameters of a test: models with static or with dynamic shapes, those of the sample, or all in a full sweep."""
     return [
         pytest.param(
             model,
             dynamic,
-            marks=[pytest.mark.sweep] * ((str(model), dynamic) not in _SAMPLE),
+            marks=[pytest.mark.sweep] * ((str(model), dynamic) not in sample),
             id=f"{model}-{'dynamic' if dynamic else 'static'}",
         )
         for model in models
