@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from process import run_program
+from process import run_command
 
 TIMEOUT_S = 300
 
@@ -16,17 +16,8 @@ def airgraph(*arguments: str, module: str = "airgraph", **environment: str) -> s
 
     environment: variables that are read when the command runs, not when torch or the engine are loaded.
     """
-    settings = {"COLUMNS": "200", **environment}
-    return run_program(
-        f"""
-        import os, runpy, sys
-        os.environ.pop("AIRGRAPH_TRACEBACK", None)
-        os.environ |= {settings!r}
-        sys.argv[1:] = {arguments!r}
-        runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
-        """,
-        timeout_s=TIMEOUT_S,
-    )
+    settings = {"COLUMNS": "200", "AIRGRAPH_TRACEBACK": "", **environment}
+    return run_command("-m", module, *arguments, timeout_s=TIMEOUT_S, **settings)
 
 
 def started_airgraph(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -18,7 +18,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-__all__ = ["output_of", "run_program"]
+__all__ = ["output_of", "run_command", "run_program"]
 
 _BEGIN = """
 import faulthandler, threading, warnings
@@ -77,6 +77,29 @@ def output_of(*pieces: str, timeout_s: float = 120, **environment: str) -> str:
     done = run_program(*pieces, timeout_s=timeout_s, **environment)
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done.stdout
+
+
+def run_command(
+    *command: str, folder: Path | None = None, timeout_s: float = 300, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run what would follow `python`, a script or `-m` and a module, and arguments: forked, in a folder.
+
+    environment: variables that are read when it runs, not when torch or the engine are loaded.
+    """
+    module = command[1] if command[0] == "-m" else None
+    argv = list(command[1:] if module else command)
+    first = str(folder or Path.cwd()) if module else str(Path(folder or ".", command[0]).resolve().parent)
+    run = f"run_module({module!r}, alter_sys=True, " if module else f"run_path({command[0]!r}, "
+    return _forked(
+        f"""
+import os, runpy, sys
+os.chdir({str(folder or Path.cwd())!r})
+os.environ |= {environment!r}
+sys.argv, sys.path[0] = {argv!r}, {first!r}
+runpy.{run} run_name="__main__")
+""",
+        timeout_s,
+    )
 
 
 def _started(program: str, timeout_s: float, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from process import run_command
 from torch import Tensor
 
 import airgraph
@@ -62,6 +63,12 @@ def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
     return json.loads(out.splitlines()[-1])
 
 
+def forked(program: Path, folder: Path) -> dict[str, Any]:
+    done = run_command(str(program), str(folder))
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
     path = tmp_path / "program.py"
@@ -70,8 +77,7 @@ def program(tmp_path: Path) -> Path:
 
 
 def test_a_second_start_traces_nothing(program: Path, tmp_path: Path) -> None:
-    first = finish(start(program, tmp_path / "cache"))
-    second = finish(start(program, tmp_path / "cache"))
+    first, second = (forked(program, tmp_path / "cache") for _ in range(2))
     assert (first["compiles"], second["compiles"]) == (1, 0)
     assert second["results"] == first["results"]
 
@@ -92,7 +98,7 @@ def test_a_process_that_is_killed_while_it_traces_holds_up_nobody(program: Path,
         lock = next((tmp_path / "cache").rglob(".lock"), None)
     killed.kill()
     killed.communicate()
-    assert finish(start(program, tmp_path / "cache"))["compiles"] <= 1
+    assert forked(program, tmp_path / "cache")["compiles"] <= 1
 
 
 def double(x: Tensor) -> Tensor:

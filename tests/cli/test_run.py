@@ -5,21 +5,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from process import run_program
+from process import run_command
 
 _SAYS = "import sys, torch; import torch_npu, torchair; print(sys.argv[1:], torch_npu.__version__, torchair.__name__)\n"
 
 
 def _run(*arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
-    return run_program(
-        f"""
-        import os, runpy, sys
-        os.chdir({str(cwd)!r})
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
-        sys.argv[1:] = {("run", *arguments)!r}
-        runpy.run_module("airgraph_command", run_name="__main__", alter_sys=True)
-        """
-    )
+    return run_command("-m", "airgraph_command", "run", *arguments, folder=cwd, CUDA_VISIBLE_DEVICES="")
 
 
 @pytest.mark.parametrize("device", [["--device", "cpu"], ["--device=cpu"]])

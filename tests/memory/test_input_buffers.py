@@ -1,14 +1,13 @@
 """An input that lies in its buffer already is not copied; an exception may fall anywhere while buffers change."""
 
-import subprocess
 import sys
-import textwrap
 from functools import partial
 from types import FrameType
 from typing import Any
 
 import pytest
 import torch
+from process import run_program
 
 from airgraph.memory import input_buffers
 from airgraph.memory.input_buffers import InputBuffers
@@ -38,9 +37,7 @@ with torch.no_grad():
 
 
 def test_an_input_in_its_buffer_is_not_copied() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(_PROGRAM)], capture_output=True, text=True, timeout=300
-    )
+    done = run_program(_PROGRAM)
     assert done.stdout.split("\n")[0] == "not copied", done.stderr
     assert done.returncode < 0 and "\ncopied" not in done.stdout
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from process import run_command
 from torch import nn
 
 import airgraph
@@ -56,7 +57,7 @@ def test_a_graph_is_dumped_pass_by_pass(tmp_path: Path, dynamic: bool) -> None:
     )
     assert {"made", "external"} >= {row[2] for row in rows.values() if not row[2].isdigit()}
     for path in sorted(folder.glob("*.py")):
-        done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120)
+        done = run_command(str(path))
         assert done.returncode == 0 and "tensor(" in done.stdout, f"{path.name}: {done.stderr}"
 
 
@@ -75,7 +76,7 @@ def test_awkward_programs_run_as_well(tmp_path: Path, dynamic: bool) -> None:
     compiled = torch.compile(_awkward, backend="airgraph", fullgraph=True, dynamic=dynamic, options=options)
     compiled(torch.randn(4, 6), torch.tensor(True))
     for path in sorted(tmp_path.glob("*/*.py")):
-        done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120)
+        done = run_command(str(path))
         assert done.returncode == 0 and "tensor(" in done.stdout, f"{path.name}: {done.stderr}"
 
 

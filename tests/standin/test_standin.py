@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from process import run_command
 
 _PROGRAM = Path(__file__).with_name("standin_program.py")
 
@@ -58,8 +59,7 @@ def test_it_is_not_there_unless_it_is_installed() -> None:
 def test_operators_of_torch_npu_are_cached(tmp_path: Path) -> None:
     program = _PROGRAM.with_name("operators_program.py")
     for traces in (1, 0):
-        command = [sys.executable, "-m", "airgraph_command", "run", "--device", "cpu", str(program)]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+        done = run_command("-m", "airgraph_command", "run", "--device", "cpu", str(program), folder=tmp_path)
         assert done.returncode == 0, done.stderr[-4000:]
         *given, said = done.stdout.splitlines()
         assert len(set(given)) == 1 and len(given) == 3 and said == f"traces {traces}"

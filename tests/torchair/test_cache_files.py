@@ -1,14 +1,12 @@
 """TorchAir's cache lies where its users look for it, and says what it saves and loads in the words they know."""
 
 import logging
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from process import run_command
 from ranks import on_two_ranks
 from torch import Tensor, nn
 
@@ -82,9 +80,6 @@ def test_other_settings_and_sizes_are_apart(tmp_path: Path) -> None:
     assert len(folders) == 3
 
 
-# These programs are for CPU, whatever this process runs on.
-_ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-
 _EDITED = """
 import sys, torch, airgraph
 from airgraph import torchair
@@ -103,13 +98,8 @@ def test_an_edited_function_takes_the_place_of_what_it_was(tmp_path: Path) -> No
     for edited in ("2.0", "2.0", "3.0"):
         script = tmp_path / "script.py"
         script.write_text(_EDITED.replace("EDITED", edited))
-        done = subprocess.run(
-            [sys.executable, str(script), str(tmp_path / "cache")],
-            env=_ENVIRONMENT,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        done = run_command(str(script), str(tmp_path / "cache"))
+        assert done.returncode == 0, done.stderr[-2000:]
         said.append(done.stdout.split())
     assert [traces for _, traces in said] == ["1", "0", "1"]
     assert len({file for file, _ in said}) == 1

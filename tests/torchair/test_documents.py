@@ -8,21 +8,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from process import run_command
 
 _DOCUMENTS = Path(__file__).parent / "documents"
 _SERVED_BY = {"cpu": ["--device", "cpu"], "npu": ["--simulate"], "cuda": ["--device", "cuda"]}
 
 
-def _run(device: str, name: str, folder: Path, *python: str) -> str:
-    """What a program says; python: options of the interpreter, with which all that it says counts."""
-    done = subprocess.run(
-        [sys.executable, *python, "-m", "airgraph_command", "run", *_SERVED_BY[device], str(_DOCUMENTS / name)],
+def _started(*command: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    """Where a simulated device is to be there before torch is imported."""
+    return subprocess.run(
+        [sys.executable, *command],
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
+    )
+
+
+def _run(device: str, name: str, folder: Path, *python: str) -> str:
+    """What a program says; python: options of the interpreter, with which all that it says counts."""
+    command = ["-m", "airgraph_command", "run", *_SERVED_BY[device], str(_DOCUMENTS / name)]
+    done = (
+        _started(*python, *command, folder=folder)
+        if python or device != "cpu"
+        else run_command(*command, folder=folder)
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout + done.stderr if python else done.stdout
@@ -36,15 +47,8 @@ def test_a_program_of_the_documentation_runs(device: str, tmp_path: Path) -> Non
 def _captured(device: str, name: str, folder: Path) -> dict[str, Any]:
     """The report of a program that has come to its end."""
     reporting = str(Path(__file__).parent / "reporting_program.py")
-    done = subprocess.run(
-        [sys.executable, "-m", "airgraph_command", "run", *_SERVED_BY[device], reporting, str(_DOCUMENTS / name)],
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    command = ["-m", "airgraph_command", "run", *_SERVED_BY[device], reporting, str(_DOCUMENTS / name)]
+    done = run_command(*command, folder=folder) if device == "cpu" else _started(*command, folder=folder)
     assert done.returncode == 0, done.stderr[-4000:]
     assert "done" in done.stdout
     last = next(line for line in done.stdout.splitlines() if line.startswith("captured: "))
