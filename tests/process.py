@@ -140,7 +140,8 @@ def _server() -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         # What has come is seen by `select`, and not in a buffer of Python's.
         bufsize=0,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        # These programs are for CPU, whatever this process runs on.
+        env={**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
     )
     atexit.register(server.kill)
     return server
