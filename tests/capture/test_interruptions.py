@@ -1,4 +1,7 @@
-"""Signals at any moment: nothing hangs, and what is called later is right."""
+"""Signals at any moment: nothing hangs, and what is called later is right.
+
+A third of the signals; all of them with `--full-sweep`.
+"""
 
 import pytest
 from interrupted_program import CALLS
@@ -64,14 +67,19 @@ assert torch.equal(torch.ones(3) + 1, torch.full((3,), 2.0))
 print(count)
 """
 
+
+def _wanted(signals: int, request: pytest.FixtureRequest) -> int:
+    return signals if request.config.getoption("--full-sweep") else signals // 3
+
+
 _USUAL = ["compiled", "cached", "by_hand", "several_keys", "held_outputs", "two_pools"]
 
 
 @pytest.mark.parametrize("raised", ["Alarm", "KeyboardInterrupt"])
 @pytest.mark.parametrize("target", _USUAL)
-def test_thousands_of_signals_leave_calls_right(target: str, raised: str) -> None:
+def test_thousands_of_signals_leave_calls_right(target: str, raised: str, request: pytest.FixtureRequest) -> None:
     """As deadlines by SIGALRM, pytest-timeout and Ctrl-C do it: the handler raises wherever it finds the program."""
-    settings = f"TARGET, WANTED, SECONDS, LONGEST = {target}, 3000, 5, 4e-4"
+    settings = f"TARGET, WANTED, SECONDS, LONGEST = {target}, {_wanted(3000, request)}, 5, 4e-4"
     assert int(_stormed(raised, settings)) > 300
 
 
@@ -86,8 +94,8 @@ def _stormed(raised: str, settings: str, **environment: str) -> str:
 
 
 @pytest.mark.parametrize("target", ["captured_anew", "moved", "captured_by_hand", "with_resets"])
-def test_signals_during_captures_leave_calls_right(target: str) -> None:
-    settings = f"TARGET, WANTED, SECONDS, LONGEST = {target}, 400, 5, 2e-2"
+def test_signals_during_captures_leave_calls_right(target: str, request: pytest.FixtureRequest) -> None:
+    settings = f"TARGET, WANTED, SECONDS, LONGEST = {target}, {_wanted(400, request)}, 5, 2e-2"
     assert int(_stormed("KeyboardInterrupt", settings)) > 5
 
 
