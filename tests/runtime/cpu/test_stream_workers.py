@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
+from process import output_of
 
 from airgraph.runtime.engine.loading import engine
 
 native = pytest.mark.skipif(not hasattr(engine(), "simd_level"), reason="the engine in Python has no threads")
 
 
+_SETUP = f"""
+import os, gc, sys
+sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[2])]}
+from test_streams_beside import TwoStacks
+from airgraph.runtime.cpu import beside
+beside._LEAST_GAIN_NS = float("-inf")
+beside._cores = lambda: 2
+"""
+
+
 def _run(program: str) -> str:
-    setup = "from test_streams_beside import TwoStacks\nfrom airgraph.runtime.cpu import beside\n"
-    setup += "import torch, os, gc, airgraph\nbeside._LEAST_GAIN_NS = float('-inf')\nbeside._cores = lambda: 2\n"
-    here = Path(__file__).parent
-    paths = os.pathsep.join([str(here), str(here.parents[1]), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-c", setup + textwrap.dedent(program)],
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return output_of(_SETUP, program)
 
 
 @native
