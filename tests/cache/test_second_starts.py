@@ -243,13 +243,14 @@ SETS = {
 
 
 @pytest.fixture(scope="module")
-def with_seeds(starts: Starts, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Outcome]]:
+def with_seeds(
+    starts: Starts, other_starts: Starts, tmp_path_factory: pytest.TempPathFactory
+) -> list[dict[str, Outcome]]:
     """Outcomes of a start under one seed of hashes, of two under another, and of one more under the first."""
     folder = tmp_path_factory.mktemp("seeds")
     script = write(folder / "project", SETS)
-    with Starts(PYTHONHASHSEED="2") as others:
-        order = (starts, others, others, starts)
-        return [outcomes_of(each, script, folder / "cache") for each in order]
+    order = (starts, other_starts, other_starts, starts)
+    return [outcomes_of(each, script, folder / "cache") for each in order]
 
 
 @pytest.mark.parametrize(
