@@ -184,7 +184,12 @@ READERS = {
 }
 
 
-def _project(given: str) -> dict[str, str]:
+# Of a module that was edited, its text differs too: one in three of them, but in a full sweep.
+NAMES = [*READERS, "own_default"]
+EDITED = NAMES[::3]
+
+
+def _project(given: str, names: list[str]) -> dict[str, str]:
     readers = "".join(
         f"""
 @torch.compiler.allow_in_graph
@@ -210,7 +215,6 @@ def imports(x):
     from values import GAIN as gain
     return x * found.GAIN * gain
 """
-    names = [*READERS, "own_default"]
     return {
         "start": f"import readers\nfor name in {names!r}:\n    compare(name, cached(vars(readers)['read_' + name]))\n",
         "readers": f"import torch\nimport values\nfrom values import *\n{imported}{readers}{own_default}",
@@ -218,25 +222,46 @@ def imports(x):
     }
 
 
-@pytest.fixture(scope="module", params=["edited", "environment"])
-def two_starts(
-    request: pytest.FixtureRequest, starts: Starts, tmp_path_factory: pytest.TempPathFactory
-) -> list[dict[str, Outcome]]:
-    """Two starts of each of two versions: a constant that is edited, or read from the environment by the module."""
-    folder = tmp_path_factory.mktemp("below")
+def _two_starts_each(starts: Starts, folder: Path, names: list[str], given: dict[str, str]) -> list[dict[str, Outcome]]:
+    """Two starts of each of two versions; given: what the constant is in each."""
     found = []
-    for gain in ("2", "2", "3", "3"):
-        given = gain if request.param == "edited" else 'int(os.environ["GAIN"])'
-        script = write(folder / "project", _project(given))
-        found.append(outcomes_of(starts, script, folder / "cache", GAIN=gain))
+    for gain, text in given.items():
+        script = write(folder / "project", _project(text, names))
+        found += [outcomes_of(starts, script, folder / "cache", GAIN=gain) for _ in range(2)]
     return found
 
 
-@pytest.mark.parametrize("name", [*READERS, "own_default"])
-def test_values_are_compared_however_they_are_held(name: str, two_starts: list[dict[str, Outcome]]) -> None:
-    first, again, other, other_again = (each[name] for each in two_starts)
+def _check_compared(name: str, starts: list[dict[str, Outcome]]) -> None:
+    first, again, other, other_again = (each[name] for each in starts)
     check_right([first, other, again, other_again])
     assert [each.traced for each in (first, again, other, other_again)] == [1, 0, 1, 0]
+
+
+@pytest.fixture(scope="module")
+def of_environment(starts: Starts, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Outcome]]:
+    """The module reads the constant from the environment."""
+    text = 'int(os.environ["GAIN"])'
+    return _two_starts_each(starts, tmp_path_factory.mktemp("below"), NAMES, {"2": text, "3": text})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_are_compared_however_they_are_held(name: str, of_environment: list[dict[str, Outcome]]) -> None:
+    _check_compared(name, of_environment)
+
+
+@pytest.fixture(scope="module")
+def edited(
+    request: pytest.FixtureRequest, starts: Starts, tmp_path_factory: pytest.TempPathFactory
+) -> list[dict[str, Outcome]]:
+    names = NAMES if request.config.getoption("--full-sweep") else EDITED
+    return _two_starts_each(starts, tmp_path_factory.mktemp("edited"), names, {"2": "2", "3": "3"})
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.sweep] * (name not in EDITED)) for name in NAMES]
+)
+def test_values_of_an_edited_module_are_compared(name: str, edited: list[dict[str, Outcome]]) -> None:
+    _check_compared(name, edited)
 
 
 SETS = {

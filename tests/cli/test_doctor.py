@@ -6,7 +6,7 @@ import platform
 
 import pytest
 import torch
-from command import started_airgraph
+from command import airgraph, started_airgraph
 
 import airgraph as package
 from airgraph.cli import doctor
@@ -20,7 +20,7 @@ def _checks() -> dict[str, Check]:
 
 
 def test_doctor_shows_versions_devices_and_engine() -> None:
-    result = started_airgraph("doctor")
+    result = airgraph("doctor")
     assert result.returncode == 0, result.stderr
     for words in (platform.python_version(), package.__version__, torch.__version__, "device cpu", "SIMD level"):
         assert words in result.stdout

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from process import run_program
 
 from airgraph.cli import main as entry
 
@@ -25,16 +26,39 @@ _NOWHERE = {
 }
 
 
+_FORKED = {
+    "> /dev/full": "os.dup2(os.open('/dev/full', os.O_WRONLY), 1)",
+    "| true": "reads, writes = os.pipe(); os.close(reads); os.dup2(writes, 1)",
+}
+
+
 def _run(command: str, redirected: str, folder: Path) -> tuple[int, list[str]]:
-    """The exit code, and what airgraph wrote to standard error, progress excepted."""
+    """The exit code, and what airgraph wrote to standard error, progress excepted.
+
+    Where a stream is closed Python itself is started anew, which finds it so; else it is forked.
+    """
+    if redirected in _FORKED:
+        program = f"""
+            import os, runpy, sys
+            os.chdir({str(folder)!r})
+            {_FORKED[redirected]}
+            os.environ["AIRGRAPH_TRACEBACK"] = ""
+            sys.argv[1:] = {command.split()}
+            runpy.run_module("airgraph", run_name="__main__", alter_sys=True)
+            """
+        done = run_program(program)
+        return done.returncode, _errors_in(done.stderr)
     line = f'"{sys.executable}" -m airgraph {command} {redirected}; exit ${{PIPESTATUS[0]}}'
     settings = {**os.environ, "OMP_NUM_THREADS": "1"}
     settings.pop("AIRGRAPH_TRACEBACK", None)
     result = subprocess.run(
         ["bash", "-c", line], cwd=folder, env=settings, capture_output=True, text=True, timeout=300, check=False
     )
-    said = [each for each in result.stderr.splitlines() if "error" in each.lower() or "Traceback" in each]
-    return result.returncode, said
+    return result.returncode, _errors_in(result.stderr)
+
+
+def _errors_in(said: str) -> list[str]:
+    return [each for each in said.splitlines() if "error" in each.lower() or "Traceback" in each]
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
