@@ -57,6 +57,25 @@ def test_peak_is_between_the_lower_bound_and_the_sum(lifetimes: list[Lifetime]) 
 
 
 @given(_LIFETIMES)
+def test_a_plan_is_that_of_looking_at_every_buffer(lifetimes: list[Lifetime]) -> None:
+    placed: list[tuple[int, int, Lifetime]] = []
+    expected = [0] * len(lifetimes)
+    largest_first = sorted(range(len(lifetimes)), key=lambda i: (-lifetimes[i].nbytes, min(lifetimes[i].uses), i))
+    for i in largest_first:
+        life, size = lifetimes[i], (lifetimes[i].nbytes + 63) // 64 * 64
+        gaps, free_from = [], 0
+        for at, to, other in sorted(placed, key=lambda each: each[:2]):
+            if max(other.uses) >= min(life.uses) and max(life.uses) >= min(other.uses):
+                gaps.append((at - free_from, free_from))
+                free_from = max(free_from, to)
+        if size:
+            fitting = [gap for gap in gaps if gap[0] >= size]
+            expected[i] = min(fitting)[1] if fitting else free_from
+            placed.append((expected[i], expected[i] + size, life))
+    assert assign_offsets(lifetimes, _LINE).offsets == tuple(expected)
+
+
+@given(_LIFETIMES)
 def test_plan_is_deterministic(lifetimes: list[Lifetime]) -> None:
     assert assign_offsets(lifetimes, _LINE) == assign_offsets(list(lifetimes), _LINE)
 

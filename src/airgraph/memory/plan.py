@@ -6,7 +6,6 @@ import bisect
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from airgraph.program.order import WorkOrder
 
@@ -59,17 +58,16 @@ def assign_offsets(lifetimes: Sequence[Lifetime], order: WorkOrder, *, alignment
             raise PlanError(
                 f"lifetime {i}: expected nbytes >= 0 and uses among {len(order)} steps, got {life.nbytes} and {steps}"
             )
-    placed: list[_Placed] = []  # sorted by offset
+    placed = _PlacedOnOneStream(len(order)) if order.streams == 1 else _PlacedOnSeveral(order)
     offsets = [0] * len(lifetimes)
     peak = 0
     for i in sorted(range(len(lifetimes)), key=lambda i: (-lifetimes[i].nbytes, min(lifetimes[i].uses), i)):
         size = _aligned(lifetimes[i].nbytes, alignment)
         if size == 0:
             continue
-        begins, ends = _span(lifetimes[i], order)
-        offset = _tightest_gap(_in_the_way(placed, begins, ends), size)
+        offset = _tightest_gap(placed.in_the_way(lifetimes[i]), size)
         offsets[i] = offset
-        bisect.insort(placed, (offset, offset + size, begins, ends))
+        placed.add(offset, offset + size, lifetimes[i])
         peak = max(peak, offset + size)
     return Plan(tuple(offsets), peak)
 
@@ -92,30 +90,64 @@ def lower_bound(lifetimes: Sequence[Lifetime], order: WorkOrder, *, alignment: i
     return most
 
 
-# How many steps are done, of each stream; a number where there is one stream, which is faster.
-_Done = Any
-# Offset and end in bytes; what is done before the first use, and with the last.
-_Placed = tuple[int, int, _Done, _Done]
+class _PlacedOnOneStream:
+    """Buffers that have their place, found by the steps that they live through.
+
+    Steps are taken by the block, since most buffers live for few of them, and there are many buffers.
+    """
+
+    def __init__(self, steps: int) -> None:
+        # Offset, end in bytes, first step and the one after the last.
+        self._of_block: list[list[tuple[int, int, int, int]]] = [[] for _ in range(steps // _BLOCK_STEPS + 1)]
+
+    def add(self, offset: int, end: int, life: Lifetime) -> None:
+        first, last = min(life.uses), max(life.uses)
+        for block in range(first // _BLOCK_STEPS, last // _BLOCK_STEPS + 1):
+            self._of_block[block].append((offset, end, first, last))
+
+    def in_the_way(self, life: Lifetime) -> list[tuple[int, int]]:
+        """Where those lie, by offset, that live at a step at which this buffer does."""
+        first, last = min(life.uses), max(life.uses)
+        blocks = self._of_block[first // _BLOCK_STEPS : last // _BLOCK_STEPS + 1]
+        # Those that live through several blocks are found several times.
+        return sorted(
+            {
+                (offset, end)
+                for block in blocks
+                for offset, end, other_first, other_last in block
+                if other_first <= last and first <= other_last
+            }
+        )
 
 
-def _span(life: Lifetime, order: WorkOrder) -> tuple[_Done, _Done]:
-    if order.streams == 1:
-        return min(life.uses), max(life.uses) + 1
-    return order.done_before(life.uses), order.done_with(life.uses)
+_BLOCK_STEPS = 16
+# How many steps are done, of each stream.
+_Done = tuple[int, ...]
 
 
-def _in_the_way(placed: Sequence[_Placed], begins: _Done, ends: _Done) -> list[tuple[int, int]]:
-    """Where those lie, by offset, that are neither done before a buffer is used nor used after it is done."""
-    if isinstance(begins, int):
-        return [(at, to) for at, to, other_begins, other_ends in placed if other_ends > begins and ends > other_begins]
-    return [
-        (at, to)
-        for at, to, other_begins, other_ends in placed
-        if not _is_done(other_ends, begins) and not _is_done(ends, other_begins)
-    ]
+class _PlacedOnSeveral:
+    """The same on several streams, where a buffer has no first and last step: all are looked at."""
+
+    def __init__(self, order: WorkOrder) -> None:
+        self._order = order
+        # Offset and end in bytes; what is done before the first use, and with the last. Sorted by offset.
+        self._placed: list[tuple[int, int, _Done, _Done]] = []
+
+    def add(self, offset: int, end: int, life: Lifetime) -> None:
+        order = self._order
+        bisect.insort(self._placed, (offset, end, order.done_before(life.uses), order.done_with(life.uses)))
+
+    def in_the_way(self, life: Lifetime) -> list[tuple[int, int]]:
+        """Where those lie, by offset, that are neither done before this buffer is used nor used after it is done."""
+        begins, ends = self._order.done_before(life.uses), self._order.done_with(life.uses)
+        return [
+            (at, to)
+            for at, to, other_begins, other_ends in self._placed
+            if not _is_done(other_ends, begins) and not _is_done(ends, other_begins)
+        ]
 
 
-def _is_done(steps: tuple[int, ...], done: tuple[int, ...]) -> bool:
+def _is_done(steps: _Done, done: _Done) -> bool:
     return all(map(operator.le, steps, done))
 
 
