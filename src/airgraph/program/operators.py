@@ -136,10 +136,18 @@ def functional_form(op: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
 
 def copied_nbytes(op: torch._ops.OpOverload, args: Sequence[Any], result: Any) -> int:
     """Bytes of values that a call moves without computing anything; 0 for operators that compute."""
+    copied = _copied(op)
+    if copied == "argument":
+        return int(args[0].nbytes)
+    return int(result.nbytes) if copied == "result" and isinstance(result, torch.Tensor) else 0
+
+
+@functools.cache
+def _copied(op: torch._ops.OpOverload) -> str | None:
+    """Whether what a call copies is as large as its first argument or as its result."""
     namespace, _, name = op._schema.name.partition("::")
     if namespace != "aten":
-        return 0
+        return None
     if name == "copy_":
-        return int(args[0].nbytes)
-    copies = name in _COPIES or name in _COPIES_TO_WRITE
-    return int(result.nbytes) if copies and isinstance(result, torch.Tensor) else 0
+        return "argument"
+    return "result" if name in _COPIES or name in _COPIES_TO_WRITE else None

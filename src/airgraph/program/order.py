@@ -89,5 +89,7 @@ class WorkOrder:
         return tuple(found)
 
     def _after(self, step: int) -> tuple[int, ...]:
+        if self.streams == 1:
+            return (self._places[step] + 1,)
         done, stream = self._done[step], self.stream_of[step]
         return (*done[:stream], self._places[step] + 1, *done[stream + 1 :])

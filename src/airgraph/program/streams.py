@@ -14,8 +14,9 @@ __all__ = ["check_events", "free_tag", "priorities_of", "priority_of", "put_on",
 
 def stream_of(node: Node) -> str | None:
     """The stream a node was put on, as its notes, its scope or torch's annotation say; None: the default one."""
-    custom = node.meta.get("custom") or {}
-    stream = notes(node).get("stream", custom.get(SCOPE, custom.get("stream")))
+    stream, custom = notes(node).get("stream"), node.meta.get("custom")
+    if stream is None and custom:
+        stream = custom.get(SCOPE, custom.get("stream"))
     return None if stream is None or stream == DEFAULT else str(stream)
 
 

@@ -29,7 +29,10 @@ def _collect(kind: type[_Kind], value: Any, found: list[_Kind]) -> None:
         found.append(value)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            _collect(kind, item, found)
+            if isinstance(item, kind):
+                found.append(item)
+            elif isinstance(item, (list, tuple)):
+                _collect(kind, item, found)
 
 
 def mapped(kind: type[_Kind] | tuple[type, ...], function: Callable[[Any], Any], value: Any) -> Any:
@@ -37,6 +40,14 @@ def mapped(kind: type[_Kind] | tuple[type, ...], function: Callable[[Any], Any],
     if isinstance(value, kind):
         return function(value)
     if isinstance(value, (list, tuple)):
-        items = [mapped(kind, function, item) for item in value]
+        # A call less for each leaf: most arguments are that.
+        items = [
+            function(item)
+            if isinstance(item, kind)
+            else mapped(kind, function, item)
+            if isinstance(item, (list, tuple))
+            else item
+            for item in value
+        ]
         return items if isinstance(value, list) else tuple(items)
     return value

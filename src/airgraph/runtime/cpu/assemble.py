@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -53,7 +55,7 @@ class Assembled:
     threads: int
 
     def view(self, ref: TensorRef) -> torch.Tensor:
-        return _view(self.data, ref)
+        return _view(engine(), self.data, ref)
 
 
 def plan_arena(recording: Recording, elsewhere: Collection[int]) -> ArenaPlan:
@@ -64,9 +66,9 @@ def plan_arena(recording: Recording, elsewhere: Collection[int]) -> ArenaPlan:
     order = _with_edges(recording.order)
     before, after = 0, len(order) - 1
     uses: dict[int, set[int]] = {}
-    for step, call in enumerate(recording.calls, start=before + 1):
-        for touched in call.touched():
-            uses.setdefault(touched, set()).add(step)
+    for step, touched in enumerate(recording.touched, start=before + 1):
+        for buffer in touched:
+            uses.setdefault(buffer, set()).add(step)
     for kept in recording.to_the_end & uses.keys():
         uses[kept].add(after)
     buffers = tuple(
@@ -87,7 +89,9 @@ def _with_edges(calls: WorkOrder) -> WorkOrder:
     order = WorkOrder(streams=calls.streams)
     order.append(0)
     for step, stream in enumerate(calls.stream_of, start=1):
-        order.append(stream, [0, *(other + 1 for other in calls.waits.get(step - 1, ()))])
+        # What a stream is given later comes after its first call, and so after that step too.
+        first = [0] if order.last_of(stream) is None else []
+        order.append(stream, [*first, *(other + 1 for other in calls.waits.get(step - 1, ()))])
     ends = [order.last_of(stream) for stream in range(1, order.streams)]
     order.append(0, [end for end in ends if end is not None])
     return order
@@ -126,12 +130,12 @@ def assemble(
         data.append(native.bytes_at(address, buffer.nbytes))
     tape = native.Tape()
     tiers = []
-    touches = Counter(buffer for call in recording.calls for buffer in call.touched())
+    touches = Counter(itertools.chain.from_iterable(recording.touched))
     for call in recording.calls:
         served = _as_functional(call)
         # A result that is written into an argument is needed whoever reads it.
         needed = [served is not call or ref.buffer in placed or touches[ref.buffer] > 1 for ref in served.outs]
-        tiers.append(_append(tape, served, data, needed))
+        tiers.append(_append(native, tape, served, data, needed))
     beside = beside_one_another(recording, max_streams)
     if beside is not None:
         segments = [
@@ -147,20 +151,22 @@ def _as_functional(call: Call) -> Call:
 
     The fast kernels are those of the functional operators. Where they have none, the call stays as it is.
     """
-    functional = None if call.redispatch else functional_of(call.op)
+    traits = _traits(call.op)
+    functional = None if call.redispatch else traits.functional
     if functional is None:
         return call
     kwargs = dict(call.kwargs)
-    outs = [kwargs.pop(argument.name) for argument in call.op._schema.arguments if argument.is_out]
+    outs = [kwargs.pop(name) for name in traits.out_arguments]
     target = outs[0] if outs else call.args[0]
-    schema = functional._schema
-    served = engine().has_kernel(schema.name, schema.overload_name) or (
-        is_elementwise(functional) and out_overload(functional) is not None
+    of_functional = _traits(functional)
+    elementwise = is_elementwise(functional)
+    served = engine().has_kernel(of_functional.name, of_functional.overload) or (
+        elementwise and out_overload(functional) is not None
     )
     if not isinstance(target, TensorRef) or not served:
         return call
-    found = replace(call, op=functional, kwargs=kwargs, outs=(target,), fresh=(True,))
-    return found if is_elementwise(functional) or target.buffer not in found.given() else call
+    found = Call(functional, call.args, kwargs, (target,), (True,), call.redispatch, call.source)
+    return found if elementwise or target.buffer not in found.given() else call
 
 
 def _lies_as_new(call: Call) -> bool:
@@ -173,24 +179,52 @@ def _lies_as_new(call: Call) -> bool:
     return all(ref.is_row_major for ref in asked)
 
 
-def _append(tape: Any, call: Call, data: list[torch.Tensor], needed: list[bool]) -> str:
+@dataclass(frozen=True, slots=True)
+class _Traits:
+    """What assembling asks of an operator at each call of it. out_arguments: their names. functional: see
+    `functional_of`."""
+
+    name: str
+    overload: str
+    is_mutable: bool
+    returns: int
+    takes_any_strides: bool
+    out_arguments: tuple[str, ...]
+    functional: torch._ops.OpOverload | None
+
+
+@functools.cache
+def _traits(op: torch._ops.OpOverload) -> _Traits:
+    schema = op._schema
+    return _Traits(
+        name=schema.name,
+        overload=schema.overload_name,
+        is_mutable=schema.is_mutable,
+        returns=len(schema.returns),
+        takes_any_strides=takes_any_strides(op),
+        out_arguments=tuple(each.name for each in schema.arguments if each.is_out),
+        functional=functional_of(op),
+    )
+
+
+def _append(native: Any, tape: Any, call: Call, data: list[torch.Tensor], needed: list[bool]) -> str:
     """needed: for each slot of the call's results, whether anything reads it."""
 
-    def resolve(value: Any) -> Any:
-        return mapped(TensorRef, lambda each: _view(data, each), value)
+    def view(ref: TensorRef) -> torch.Tensor:
+        return _view(native, data, ref)
 
     op, outs = call.op, call.outs
-    schema = op._schema
-    is_plain = outs and not call.redispatch and not schema.is_mutable and len(outs) == len(schema.returns)
-    use_out = is_plain and (takes_any_strides(op) or _lies_as_new(call))
+    traits = _traits(op)
+    is_plain = outs and not call.redispatch and not traits.is_mutable and len(outs) == traits.returns
+    use_out = is_plain and (traits.takes_any_strides or _lies_as_new(call))
     try:
-        recorded = engine().RecordedCall(
-            name=schema.name,
-            overload=schema.overload_name,
-            args=resolve(call.args),
-            kwargs={name: resolve(value) for name, value in call.kwargs.items()},
-            outs=[_view(data, ref) for ref in outs],
-            fresh=list(call.fresh),
+        recorded = native.RecordedCall(
+            name=traits.name,
+            overload=traits.overload,
+            args=mapped(TensorRef, view, call.args),
+            kwargs={name: mapped(TensorRef, view, value) for name, value in call.kwargs.items()},
+            outs=list(map(view, outs)),
+            fresh=call.fresh,
             needed=needed,
             out_overload=out_overload(op) if use_out else None,
             redispatch=call.redispatch,
@@ -201,9 +235,10 @@ def _append(tape: Any, call: Call, data: list[torch.Tensor], needed: list[bool])
         raise UnsupportedGraph(reason, operator=call.op.name(), source=call.source) from error
 
 
-def _view(data: Any, ref: TensorRef) -> torch.Tensor:
+def _view(native: Any, data: Sequence[torch.Tensor], ref: TensorRef) -> torch.Tensor:
     if ref.buffer >= len(data):
         raise InternalError(f"buffer {ref.buffer} was not placed")
-    return engine().view_at(
-        data[ref.buffer], ref.dtype, list(ref.shape), list(ref.stride), ref.offset, ref.conj, ref.neg
+    made: torch.Tensor = native.view_at(
+        data[ref.buffer], ref.dtype, ref.shape, ref.stride, ref.offset, ref.conj, ref.neg
     )
+    return made

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -52,8 +53,9 @@ class Recorder:
     def __init__(self, *, keep_external: bool) -> None:
         self._engine = engine()
         self._fakes: dict[Any, torch.Tensor] = {}
-        # What calls give that write nothing, by operator and the forms of their arguments.
+        # What calls give that write nothing, by traits of operators and the forms of their arguments.
         self._propagated: dict[Any, Any] = {}
+        self._traits: dict[torch._ops.OpOverload, _Traits] = {}
         self._calls: list[Call] = []
         self._buffers: list[Buffer] = []
         self._by_storage: dict[int, int] = {}
@@ -85,26 +87,29 @@ class Recorder:
         Raises UnsupportedGraph if the operator cannot be captured; errors of the operator itself, such as shapes
         that do not fit, are raised as eager raises them.
         """
-        kind = _kind(op)
+        traits = self._traits.get(op)
+        if traits is None:
+            traits = self._traits[op] = _Traits.of(op)
+        kind = traits.kind
+        if kind is _AT_CAPTURE:
+            return op(*args, **kwargs)
         where = source if isinstance(source, str) else source()
-        if is_collective(op):
+        if kind is _COLLECTIVE:
             return record_collective(self, op, args, where)
         if isinstance(kind, UnsupportedGraph):
             raise UnsupportedGraph(kind.reason, operator=op.name(), source=where)
-        if kind is _RESIZE:
-            self._propagate(op, args, kwargs, where)
-            return args[0]
-        if kind is not _COMPUTE:
-            return op(*args, **kwargs)
         tensors: list[torch.Tensor] = []
-        tensors.extend(leaves_of(torch.Tensor, (args, *kwargs.values())))
+        tensors.extend(leaves_of(torch.Tensor, (args, *kwargs.values()) if kwargs else args))
+        if kind is _RESIZE:
+            self._propagate(op, traits, args, kwargs, tensors, where)
+            return args[0]
         for tensor in tensors:
             _check_tensor(tensor, op, where)
-        result = self._propagate(op, args, kwargs, where)
-        if isinstance(result, (int, float, bool)) and not op._schema.is_mutable:
+        result = self._propagate(op, traits, args, kwargs, tensors, where)
+        if isinstance(result, (int, float, bool)) and not traits.is_mutable:
             # A question about metadata, such as which attention kernel to take.
             return op(*args, **kwargs)
-        return self._add_call(op, args, kwargs, result, tensors, where)
+        return self._add_call(op, traits, args, kwargs, result, tensors, where)
 
     def record_on(self, op: torch._ops.OpOverload, tensor: torch.Tensor, source: str) -> None:
         """Record a call that does something about one tensor and gives nothing new."""
@@ -152,20 +157,21 @@ class Recorder:
     def _add_call(
         self,
         op: torch._ops.OpOverload,
+        traits: _Traits,
         args: Sequence[Any],
         kwargs: dict[str, Any],
         result: Any,
         tensors: list[torch.Tensor],
         where: str,
     ) -> Any:
-        returns = op._schema.returns
+        returns = traits.returns
         values = (result,) if len(returns) == 1 else tuple(result or ())
         handed_out: list[Any] = []
         outs: list[TensorRef] = []
         fresh: list[bool] = []
-        for declared, value in zip(returns, values, strict=True):
-            if declared.alias_info is not None:
-                handed_out.append(_aliased_argument(op, declared.alias_info, args, kwargs))
+        for aliased, value in zip(returns, values, strict=True):
+            if aliased is not None:
+                handed_out.append(_aliased_argument(op, aliased, args, kwargs))
                 fresh.append(False)
             elif isinstance(value, torch.Tensor):
                 handed_out.append(self._result(value, outs, op, where))
@@ -176,28 +182,38 @@ class Recorder:
             else:
                 handed_out.append(value)
                 fresh.append(False)
-        lazy = any(tensor.is_conj() or tensor.is_neg() for tensor in tensors)
+        lazy = any([tensor.is_conj() or tensor.is_neg() for tensor in tensors])
         self._calls.append(
             Call(
                 op,
                 mapped(torch.Tensor, self.ref, args),
-                {name: mapped(torch.Tensor, self.ref, value) for name, value in kwargs.items()},
+                {name: mapped(torch.Tensor, self.ref, value) for name, value in kwargs.items()} if kwargs else {},
                 tuple(outs),
                 tuple(fresh),
                 lazy,
                 where,
             )
         )
-        self.order.call(in_line=keeps_program_order(op))
+        self.order.call(in_line=traits.in_line)
         if not returns:
             return None
         return handed_out[0] if len(returns) == 1 else tuple(handed_out)
 
-    def _propagate(self, op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any], where: str) -> Any:
-        written = _written(op, args, kwargs)
+    def _propagate(
+        self,
+        op: torch._ops.OpOverload,
+        traits: _Traits,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        tensors: Sequence[torch.Tensor],
+        where: str,
+    ) -> Any:
+        """What the call gives, by its form. tensors: all among the arguments, in order."""
+        written = leaves_of(torch.Tensor, written_arguments(op, args, kwargs)) if traits.is_mutable else []
         # Layers of a model are alike, and a fake call costs more than the rest of a record.
-        same = _sameness(args, kwargs) if written else ()
-        known = (op, _frozen(args), _frozen(tuple(kwargs.items())), same, torch.get_default_dtype())
+        same = _sameness(tensors) if written else ()
+        named = _frozen(tuple(kwargs.items())) if kwargs else ()
+        known = (traits, _frozen(args), named, same, torch.get_default_dtype())
         if known in self._propagated:
             return self._propagated[known]
         if op in _OF_SOMETHING and (args or list(kwargs.values()))[0].numel() == 0:
@@ -280,13 +296,11 @@ class Recorder:
         if fake.layout is not torch.strided or fake.device.type not in ("cpu", "meta"):
             reason = f"a result has the layout {fake.layout} on {fake.device}"
             raise UnsupportedGraph(reason, operator=op.name(), source=where)
-        tensor = self._unallocated(fake)
-        self._add_buffer(tensor, BufferKind.MADE)
-        outs.append(self.ref(tensor))
+        shape, stride = tuple(fake.shape), fake.stride()
+        tensor: torch.Tensor = self._engine.unallocated(shape, stride, fake.dtype)
+        buffer = self._add_buffer(tensor, BufferKind.MADE)
+        outs.append(TensorRef(buffer, fake.dtype, shape, stride, 0, False, False))
         return tensor
-
-    def _unallocated(self, like: torch.Tensor) -> torch.Tensor:
-        return self._engine.unallocated(list(like.shape), list(like.stride()), like.dtype)
 
     def _add_buffer(self, tensor: torch.Tensor, kind: BufferKind) -> int:
         storage = tensor.untyped_storage()
@@ -317,6 +331,28 @@ class Recorder:
 _COMPUTE = "compute"
 _AT_CAPTURE = "at capture"
 _RESIZE = "resize"
+_COLLECTIVE = "collective"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Traits:
+    """What a recording asks of an operator at each call of it.
+
+    kind: what becomes of a call. in_line: see `CallOrder.call`. returns: of each result, position and name of the
+    argument that it is; None: it is new.
+    """
+
+    kind: str | UnsupportedGraph
+    is_mutable: bool
+    in_line: bool
+    returns: tuple[tuple[int, str] | None, ...]
+
+    @classmethod
+    def of(cls, op: torch._ops.OpOverload) -> _Traits:
+        schema = op._schema
+        kind = _COLLECTIVE if is_collective(op) else _kind(op)
+        returns = tuple(_aliased(op, each.alias_info) for each in schema.returns)
+        return cls(kind, schema.is_mutable, keeps_program_order(op), returns)
 
 
 @functools.cache
@@ -343,12 +379,13 @@ def _frozen(value: Any) -> Any:
         return _form(value)
     if isinstance(value, (list, tuple)):
         return tuple(map(_frozen, value))
-    return type(value), id(value) if type(value).__hash__ is None else value
+    kind = type(value)
+    return kind, id(value) if kind.__hash__ is None else value
 
 
-def _sameness(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[int, ...]:
-    """Which of the tensors among the arguments are one: of each, the place of the first that it is."""
-    ids = [id(tensor) for tensor in leaves_of(torch.Tensor, (args, *kwargs.values()))]
+def _sameness(tensors: Sequence[torch.Tensor]) -> tuple[int, ...]:
+    """Which of the tensors are one: of each, the place of the first that it is."""
+    ids = list(map(id, tensors))
     return tuple(map(ids.index, ids))
 
 
@@ -357,7 +394,7 @@ def _is_out(op: torch._ops.OpOverload) -> bool:
 
 
 def _check_tensor(tensor: torch.Tensor, op: torch._ops.OpOverload, where: str) -> None:
-    if tensor.device.type != "cpu":
+    if not tensor.is_cpu:
         reason = f"a tensor lies on {tensor.device}, the graph on cpu"
     elif tensor.layout is not torch.strided or tensor.is_quantized:
         reason = f"a tensor has the layout {tensor.layout}"
@@ -370,15 +407,23 @@ def _check_tensor(tensor: torch.Tensor, op: torch._ops.OpOverload, where: str) -
     raise UnsupportedGraph(reason, operator=op.name(), source=where)
 
 
-def _written(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """The tensors that the call writes, by its schema."""
-    if not op._schema.is_mutable:
-        return []
-    return leaves_of(torch.Tensor, written_arguments(op, args, kwargs))
+_NO_ARGUMENT = (-1, "")
 
 
-def _aliased_argument(op: torch._ops.OpOverload, alias: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def _aliased(op: torch._ops.OpOverload, alias: Any) -> tuple[int, str] | None:
+    """Position and name of the argument that a result is, by its schema; _NO_ARGUMENT where it names none."""
+    if alias is None:
+        return None
     for position, argument in enumerate(op._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.before_set == alias.before_set:
-            return args[position] if position < len(args) else kwargs[argument.name]
-    raise UnsupportedGraph("its schema aliases no argument", operator=op.name())
+            return position, argument.name
+    return _NO_ARGUMENT
+
+
+def _aliased_argument(
+    op: torch._ops.OpOverload, aliased: tuple[int, str], args: Sequence[Any], kwargs: dict[str, Any]
+) -> Any:
+    if aliased is _NO_ARGUMENT:
+        raise UnsupportedGraph("its schema aliases no argument", operator=op.name())
+    position, name = aliased
+    return args[position] if position < len(args) else kwargs[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +33,9 @@ class Buffer:
     storage: StorageWeakRef
 
 
-@dataclass(frozen=True, slots=True)
+# Neither this nor `Call` is ever changed. They are not frozen, for making a frozen one takes seven times as long, and
+# a capture makes thousands.
+@dataclass(slots=True)
 class TensorRef:
     """A tensor as a view of a buffer; shape, stride and offset in elements."""
 
@@ -55,7 +58,7 @@ class TensorRef:
         return True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
     """One operator call. fresh: for each result of the schema, whether it has slots in `outs`.
 
@@ -79,7 +82,7 @@ class Call:
 
     def touched(self) -> set[int]:
         """The buffers that this call reads or writes."""
-        return self.given() | {ref.buffer for ref in self.outs}
+        return {ref.buffer for ref in (*self.refs(), *self.outs)}
 
     def writes(self) -> list[TensorRef]:
         """The tensors that it writes: results, and arguments by its schema."""
@@ -94,7 +97,7 @@ class Call:
         return leaves_of(TensorRef, (self.args, *self.kwargs.values()))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Recording:
     """order: of the calls. streams: the tags of its streams; None: the default one.
 
@@ -106,3 +109,8 @@ class Recording:
     order: WorkOrder
     streams: tuple[Any, ...] = (None,)
     to_the_end: frozenset[int] = frozenset()
+
+    @functools.cached_property
+    def touched(self) -> tuple[set[int], ...]:
+        """Of each call, the buffers that it reads or writes."""
+        return tuple(call.touched() for call in self.calls)

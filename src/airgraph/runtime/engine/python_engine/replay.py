@@ -54,7 +54,7 @@ class RecordedCall:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     outs: list[torch.Tensor]
-    fresh: list[bool]
+    fresh: Sequence[bool]
     needed: list[bool]
     out_overload: str | None
     redispatch: bool
@@ -74,7 +74,7 @@ class Tape:
     """Calls of ATen operators with arguments over fixed addresses."""
 
     def __init__(self) -> None:
-        self._calls: list[tuple[Any, tuple[Any, ...], dict[str, Any], list[torch.Tensor | None], list[bool]]] = []
+        self._calls: list[tuple[Any, tuple[Any, ...], dict[str, Any], list[torch.Tensor | None], Sequence[bool]]] = []
 
     def append(self, call: RecordedCall) -> str:
         namespace, _, short = call.name.partition("::")
@@ -107,7 +107,7 @@ class Tape:
                     raise ReplayFailure(index, str(error)) from error
 
 
-def _fill(outs: list[torch.Tensor | None], result: Any, fresh: list[bool]) -> None:
+def _fill(outs: list[torch.Tensor | None], result: Any, fresh: Sequence[bool]) -> None:
     slots = iter(outs)
     results = (result,) if len(fresh) == 1 else result
     for is_fresh, value in zip(fresh, results or (), strict=False):
