@@ -75,7 +75,8 @@ class _Instructions:
     def __init__(self, parameters: Sequence[str]) -> None:
         self.instructions: list[tuple[Any, ...]] = []
         self._parameters = {name: slot for slot, name in enumerate(parameters)}
-        self._slots: dict[tuple[str, tuple[Step, ...]], int] = {}
+        # Of a step from what lies in another slot.
+        self._slots: dict[tuple[int, Step], int] = {}
         self._count = len(self._parameters)
         self._classes: set[SourcePath] = set()
 
@@ -88,12 +89,12 @@ class _Instructions:
     def at(self, path: SourcePath) -> int:
         """The slot of the value at a path; each of its steps is read once."""
         slot = self._parameters[path.root]
-        for length in range(1, len(path.steps) + 1):
-            key = (path.root, path.steps[:length])
-            if key not in self._slots:
-                self._add_step(slot, path.steps[length - 1])
-                self._slots[key] = self._new()
-            slot = self._slots[key]
+        for step in path.steps:
+            known = self._slots.get((slot, step))
+            if known is None:
+                self._add_step(slot, step)
+                known = self._slots[slot, step] = self._new()
+            slot = known
         return slot
 
     def keep(self, value: Any) -> int:

@@ -98,8 +98,10 @@ class SourcePath:
     @property
     def steps_to_class(self) -> int | None:
         """How many steps lead to the object whose class the next one takes; what follows depends on the class alone."""
-        takes = (i for i, step in enumerate(self.steps) if step in (TypeOf(), Attribute("__class__")))
-        return next(takes, None)
+        for position, step in enumerate(self.steps):
+            if isinstance(step, TypeOf) or (isinstance(step, Attribute) and step.name == "__class__"):
+                return position
+        return None
 
     @property
     def is_size(self) -> bool:
