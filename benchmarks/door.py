@@ -1,21 +1,29 @@
 """What a call through the compile cache costs beside its replay, by the number of conditions that it checks.
 
+    door.py [--starts 5]
+
 The cost is the difference of two medians, of calls that take turns: the cached function, and the replay of its graph
-with arguments at hand. Also what a first call costs that finds its file among those of other configurations of its
-class. Prints tables and writes benchmarks/results/door-YYYY-MM-DD.json.
+with arguments at hand. A replay that takes milliseconds would hide it, so it is also timed alone: the same call of a
+function whose graph answers at once. Also what a first call costs that finds its file among those of other
+configurations of its class, and what SmolLM2's first call and its capture take in `starts` processes of their own.
+Prints tables and writes benchmarks/results/door-YYYY-MM-DD.json.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
+import subprocess
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median, quantiles
 from time import perf_counter
 from typing import Any
 
 import measure
+import smollm2
 import torch
 import workloads
 from rich.console import Console
@@ -56,7 +64,7 @@ class Add(nn.Module):
 
 def llama() -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """A decode step of an 8-layer Llama of transformers; its cache is an argument."""
-    from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
+    from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
         vocab_size=128,
@@ -66,8 +74,14 @@ def llama() -> tuple[Callable[..., Any], tuple[Any, ...]]:
         num_attention_heads=4,
         num_key_value_heads=4,
     )
-    model = LlamaForCausalLM(config).eval()
-    cache = StaticCache(config=config, max_cache_len=128)
+    return decode_step(LlamaForCausalLM(config).eval(), 128)
+
+
+def decode_step(model: Any, cache_length: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """The step of a model of transformers and its arguments, for any number of calls."""
+    from transformers import StaticCache
+
+    cache = StaticCache(config=model.config, max_cache_len=cache_length)
     with torch.no_grad():
         model(torch.tensor([[1, 2, 3]]), past_key_values=cache, use_cache=True)
 
@@ -90,10 +104,16 @@ def cost(name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> dict
         replay = entry._graphed
         count = len(entry.manifest.inputs)
         given = read[:count]
+        door = airgraph.inference.cache_compile(function, cache_dir=folder, dynamic=False, strict=True)
+        door(*args)
+        (stubbed,) = door._entries
+        outputs = replay.call(*given)
+        stubbed._graphed = lambda arguments: outputs
         timed = measure.interleave(
             [
                 measure.Contender("call", call, args),
                 measure.Contender("replay", replay.call, tuple(given)),
+                measure.Contender("door", door, args),
             ],
             rounds=ROUNDS,
         )
@@ -105,6 +125,7 @@ def cost(name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> dict
         "call": whole.to_dict(),
         "replay": alone.to_dict(),
         "door_us": round(whole.median_us - alone.median_us, 3),
+        "door_alone": timed["door"].to_dict(),
     }
 
 
@@ -119,7 +140,40 @@ def measured() -> dict[str, Any]:
     rows["c"] = cost(workload.description, workload.model.forward, workload.args)
     function, args = llama()
     rows["llama"] = cost("Llama of transformers, 8 layers, hidden 64, StaticCache: a decode step", function, args)
+    function, args = decode_step(smollm2.load(), smollm2.CACHE_LENGTH)
+    rows["smollm2"] = cost("SmolLM2-135M, StaticCache: a decode step", function, args)
     return rows
+
+
+def start(folder: str) -> None:
+    """In a process of its own: print milliseconds of SmolLM2's first call, and of its capture."""
+    torch.set_num_threads(1)
+    function, args = decode_step(smollm2.load(), smollm2.CACHE_LENGTH)
+    with torch.no_grad():
+        first_ms = first_call(function, *args, folder=folder)
+    (graph,) = airgraph.explain().to_dict()["graphs"]
+    print(f"ANSWER {first_ms} {graph['capture_ms']}", flush=True)
+
+
+def starts(count: int) -> dict[str, Any]:
+    """Milliseconds of SmolLM2's first calls that read their file, and of the captures within."""
+    found: list[tuple[float, ...]] = []
+    with tempfile.TemporaryDirectory(prefix="airgraph-bench-") as folder:
+        # The first one traces.
+        for _ in range(count + 1):
+            command = [sys.executable, __file__, "--start", folder]
+            done = subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, check=False)
+            answers = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
+            if not answers:
+                raise SystemExit(f"a start gave no answer: {done.stderr[-2000:]}")
+            found.append(tuple(map(float, answers[0])))
+    first, captures = zip(*found[1:], strict=True)
+    return {"first_call": milliseconds(first), "capture": milliseconds(captures), "starts": count}
+
+
+def milliseconds(found: Sequence[float]) -> dict[str, Any]:
+    q1, middle, q3 = measure.quartiles(found)
+    return {"median_ms": round(middle, 3), "quartiles_ms": [round(q1, 3), round(q3, 3)]}
 
 
 class Offset(nn.Module):
@@ -170,25 +224,23 @@ def readings() -> list[dict[str, Any]]:
             folders = {count: str(Path(base, str(place), str(count))) for count in CONFIGURATIONS}
             for count, folder in folders.items():
                 for number in range(1, count + 1):
-                    first_call(*make(number), folder)
+                    first_call(*make(number), folder=folder)
             samples: dict[int, list[float]] = {count: [] for count in CONFIGURATIONS}
             for _ in range(ROUNDS):
                 for count, folder in folders.items():
                     # The one that was written last, and so comes after all others.
-                    samples[count].append(first_call(*make(count), folder))
+                    samples[count].append(first_call(*make(count), folder=folder))
             for count, found in samples.items():
-                quartiles = [round(q, 3) for q in quantiles(found)[::2]]
-                row = {"median_ms": round(median(found), 3), "quartiles_ms": quartiles}
-                rows.append({"difference": difference, "configurations": count, **row})
+                rows.append({"difference": difference, "configurations": count, **milliseconds(found)})
     return rows
 
 
-def first_call(function: Callable[..., Any], x: Tensor, folder: str) -> float:
+def first_call(function: Callable[..., Any], *args: Any, folder: str) -> float:
     """Milliseconds of the first call of a function that is new to the process."""
     call = airgraph.inference.cache_compile(function, cache_dir=folder, dynamic=False, strict=True)
-    start = perf_counter()
-    call(x)
-    return (perf_counter() - start) * 1e3
+    begin = perf_counter()
+    call(*args)
+    return (perf_counter() - begin) * 1e3
 
 
 def per_layer() -> float:
@@ -201,13 +253,21 @@ def per_layer() -> float:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--starts", type=int, default=5, help="processes that SmolLM2 starts in (default: 5)")
+    parser.add_argument("--start", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.start is not None:
+        start(options.start)
+        return
     circumstances = measure.circumstances(ROUNDS)
+    begun = starts(options.starts)
     rows = measured()
     table = Table(title="a call through the compile cache, µs", title_justify="left")
-    for column in ("what", "conditions", "inputs", "call", "replay", "door"):
+    for column in ("what", "conditions", "inputs", "call", "replay", "difference", "door alone"):
         table.add_column(column)
     for row in rows.values():
-        times = (row["call"]["median_us"], row["replay"]["median_us"], row["door_us"])
+        times = (row["call"]["median_us"], row["replay"]["median_us"], row["door_us"], row["door_alone"]["median_us"])
         counts = (row["conditions"], row["inputs"])
         table.add_row(row["description"], *map(str, counts), *(f"{time:.1f}" for time in times))
     Console().print(table)
@@ -218,7 +278,10 @@ def main() -> None:
     for row in read:
         table.add_row(str(row["configurations"]), row["difference"], f"{row['median_ms']:.1f}")
     Console().print(table)
-    path = measure.write_json(RESULTS, "door", [1], {"measured": circumstances, "door": rows, "readings": read})
+    for what, each in (("first call", begun["first_call"]), ("capture", begun["capture"])):
+        Console().print(f"SmolLM2, {what} of a start from files: {each['median_ms']:.1f} ms", highlight=False)
+    body = {"measured": circumstances, "door": rows, "readings": read, "smollm2_starts": begun}
+    path = measure.write_json(RESULTS, "door", [1], body)
     Console().print(f"wrote {path}", highlight=False, soft_wrap=True)
 
 

@@ -16,9 +16,17 @@ def render() -> str:
     rows = [
         (
             f"{row['description']}, {row['conditions']} conditions: a call beside its replay",
-            f"{row['door_us']:.1f} µs; the replay {row['replay']['median_us']:.1f} µs",
+            f"{row['door_alone']['median_us']:.1f} µs; the replay {row['replay']['median_us']:.1f} µs",
         )
         for row in record["door"].values()
+    ]
+    starts = record["smollm2_starts"]
+    rows += [
+        (
+            f"SmolLM2-135M, a decode step: {what} of a start from files",
+            f"{starts[key]['median_ms']:.0f} ms",
+        )
+        for key, what in (("first_call", "the first call"), ("capture", "the capture within the first call"))
     ]
     rows += [
         (
