@@ -27,12 +27,12 @@ _META = torch.device("meta")
 _BY_KERNEL = frozenset(
     f"aten::{name}"
     for name in (
-        "mm", "bmm", "baddbmm", "_softmax", "embedding", "index_put_", "index_put", "copy_", "copy", "fill_", "zero_",
+        "baddbmm", "embedding", "index_put_", "index_put", "copy_", "copy", "fill_", "zero_",
         "clone", "_to_copy", "_scaled_dot_product_flash_attention_for_cpu", "arange", "full", "zeros", "ones", "empty",
         "empty_strided", "scalar_tensor", "full_like", "zeros_like", "ones_like", "empty_like", "new_zeros",
         "new_full", "new_ones",
-        "topk", "sort", "argmax", "argmin", "gather", "scatter", "scatter_", "index_copy", "index_copy_",
-        "index_select", "slice_scatter", "select_scatter", "constant_pad_nd", "masked_fill_", "repeat",
+        "topk", "sort", "gather", "scatter", "scatter_", "index_copy",
+        "index_select", "slice_scatter", "select_scatter", "constant_pad_nd", "repeat",
         "split_with_sizes_copy", "_unsafe_view", "rand",
     )
 )  # fmt: skip
@@ -202,7 +202,7 @@ def _in_place(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, 
     # Raises where the types do not fit.
     _dtype_of(op, args, kwargs)
     shapes = [each.shape for each in args if isinstance(each, torch.Tensor)]
-    return args[0] if torch.broadcast_shapes(*shapes) == args[0].shape else None
+    return args[0] if _broadcast(*shapes) == args[0].shape else None
 
 
 def _new(form: tuple[Sequence[int], Sequence[int]], dtype: torch.dtype) -> torch.Tensor:
@@ -245,15 +245,39 @@ def _addmm(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     added, a, b = args[:3]
     if not added.dtype == a.dtype == b.dtype:
         return None
-    made = torch.ops.aten.mm.default(a, b)
-    return made if torch.broadcast_shapes(added.shape, made.shape) == made.shape else None
+    made = _product(2)(op, (a, b), kwargs)
+    return None if made is None or _broadcast(added.shape, made.shape) != made.shape else made
 
 
-def _log_softmax(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    x, dim = args[:2]
-    if not -x.dim() <= dim < x.dim() or not x.is_floating_point():
+def _product(dims: int) -> Callable[..., Any]:
+    """Of two matrices, or with 3 dimensions of two rows of as many."""
+
+    def rule(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        a, b = args
+        alike = a.dtype == b.dtype and a.dim() == b.dim() == dims and a.shape[:-2] == b.shape[:-2]
+        return _like(a, (*a.shape[:-1], b.shape[-1])) if alike and a.shape[-1] == b.shape[-2] else None
+
+    return rule
+
+
+def _broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """The shape of what is computed of these element by element; ValueError where there is none. PyTorch's own imports
+    sympy."""
+    rank = max(map(len, shapes))
+    found = []
+    for sizes in zip(*((*(1,) * (rank - len(shape)), *shape) for shape in shapes), strict=True):
+        wide = {size for size in sizes if size != 1}
+        if len(wide) > 1:
+            raise ValueError(f"shapes do not fit: {shapes}")
+        found.append(wide.pop() if wide else 1)
+    return tuple(found)
+
+
+def _softmax(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    x, dim, half_to_float = args
+    if not -x.dim() <= dim < x.dim() or not x.is_floating_point() or half_to_float:
         return None
-    return torch.ops.aten._softmax.default(*args, **kwargs)
+    return _like(x, x.shape)
 
 
 def _cat(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -308,6 +332,12 @@ def _asked(dtype: torch.dtype) -> torch.dtype:
     return torch.uint8 if dtype == torch.uint8 else torch.bool
 
 
+def _of_largest(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    # Of nothing it is an error, and of complex numbers too.
+    is_known = args[0].numel() and not args[0].is_complex()
+    return _reduced(lambda dtype: torch.int64)(op, args, kwargs) if is_known else None
+
+
 def _cumsum(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     x, dim = args[:2]
     if not -x.dim() <= dim < x.dim():
@@ -332,11 +362,23 @@ def _layer_norm(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     return _like(x, x.shape), _like(x, statistics), _like(x, statistics)
 
 
+def _index_copy_(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    x, dim, index, source = args
+    if not -x.dim() <= dim < x.dim() or index.dim() != 1 or index.dtype != torch.int64 or x.dtype != source.dtype:
+        return None
+    sizes = list(x.shape)
+    sizes[dim] = index.shape[0]
+    return x if list(source.shape) == sizes else None
+
+
 def _masked_fill(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     x, mask, value = args
     if mask.dtype != torch.bool or (isinstance(value, torch.Tensor) and value.dim()):
         return None
-    return _like(x, torch.broadcast_shapes(x.shape, mask.shape))
+    shape = _broadcast(x.shape, mask.shape)
+    if op._schema.is_mutable:
+        return x if shape == x.shape else None
+    return _like(x, shape)
 
 
 def _overloads(table: Mapping[str, tuple[str, ...]], suffix: str = "") -> list[torch._ops.OpOverload]:
@@ -351,8 +393,14 @@ _RULES: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     **dict.fromkeys([*_overloads(_OF_OPERANDS, "_"), *_overloads(_OF_ONE, "_"), _aten.pow_.Scalar], _in_place),
     _aten.masked_fill.Scalar: _masked_fill,
     _aten.masked_fill.Tensor: _masked_fill,
+    _aten.masked_fill_.Scalar: _masked_fill,
+    _aten.masked_fill_.Tensor: _masked_fill,
     _aten.addmm.default: _addmm,
-    _aten._log_softmax.default: _log_softmax,
+    _aten.index_copy_.default: _index_copy_,
+    _aten.mm.default: _product(2),
+    _aten.bmm.default: _product(3),
+    _aten._log_softmax.default: _softmax,
+    _aten._softmax.default: _softmax,
     _aten.cat.default: _cat,
     _aten.sum.dim_IntList: _reduced(_summed),
     _aten.mean.dim: _reduced(_averaged),
@@ -366,6 +414,8 @@ _RULES: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     _aten.all.default: _reduced(_asked),
     _aten.max.default: _reduced(lambda dtype: dtype),
     _aten.min.default: _reduced(lambda dtype: dtype),
+    _aten.argmax.default: _of_largest,
+    _aten.argmin.default: _of_largest,
     _aten.cumsum.default: _cumsum,
     _aten.native_layer_norm.default: _layer_norm,
 }

@@ -150,8 +150,10 @@ def _form(arg: torch.Tensor, sees: Sees, *, guarded: bool) -> BufferForm:
         # With its gaps: who is told of strides may read them.
         span = span_nbytes(arg)
         return BufferForm(shape, stride, 0, arg.dtype, span, "elements" if guarded and not sees else "exact", 0, span)
-    # Not of the argument itself, which may be of a subclass.
-    dense = torch.empty_like(torch.empty_strided(shape, stride, device="meta")).stride()
+    # Not of the argument itself, which may be of a subclass; not on the device meta, whose kernel imports sympy. What
+    # nobody writes to takes no memory.
+    like = torch.empty_strided(shape, stride, dtype=torch.uint8, device="cpu")
+    dense = torch.empty_like(like).stride()
     return BufferForm(shape, dense, 0, arg.dtype, arg.nbytes, "order" if guarded else "exact", 0, arg.nbytes)
 
 
