@@ -26,7 +26,11 @@ def render() -> str:
             f"SmolLM2-135M, a decode step: {what} of a start from files",
             f"{starts[key]['median_ms']:.0f} ms",
         )
-        for key, what in (("first_call", "the first call"), ("capture", "the capture within the first call"))
+        for key, what in (
+            ("first_call", "the first call"),
+            ("capture", "the capture within the first call"),
+            ("capture_processor", "time of the processor in the capture"),
+        )
     ]
     rows += [
         (
