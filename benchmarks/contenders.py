@@ -27,8 +27,10 @@ CPP_WRAPPER = "Inductor, cpp_wrapper"
 AOTI = "AOTInductor"
 AOTI_BARE = "AOTInductor, bare runner"
 AIRGRAPH = "airgraph"
+AIRGRAPH_EXACT = "airgraph, exact kernels"
 CACHED = "airgraph, cached"
 REPLAY = "airgraph, bare replay"
+REPLAY_EXACT = "airgraph, bare replay, exact kernels"
 
 Call = Callable[..., Any]
 
@@ -95,10 +97,10 @@ def _cached(workload: Workload, folder: Path) -> Build:
     return _calling(CACHED, call, workload)
 
 
-def _bare_replay(workload: Workload) -> Build:
+def _bare_replay(name: str, workload: Workload, kernels: str) -> Build:
     import airgraph
 
-    graph = airgraph.cpu.CPUGraph()
+    graph = airgraph.cpu.CPUGraph(kernels=kernels)
     with torch.inference_mode(), airgraph.cpu.graph(graph):
         output = workload.model(*workload.args)
 
@@ -107,7 +109,7 @@ def _bare_replay(workload: Workload) -> Build:
         assert isinstance(output, Tensor)
         return output
 
-    return Build(Contender(REPLAY, graph.replay), result)
+    return Build(Contender(name, graph.replay), result)
 
 
 def builds(workload: Workload, folder: Path) -> Iterator[Build]:
@@ -121,8 +123,10 @@ def builds(workload: Workload, folder: Path) -> Iterator[Build]:
     yield _compiled(CPP_WRAPPER, workload, options={"cpp_wrapper": True})
     yield from _aot_inductor(workload, folder)
     yield _compiled(AIRGRAPH, workload, backend="airgraph")
+    yield _compiled(AIRGRAPH_EXACT, workload, backend="airgraph", options={"kernels": "exact"})
     yield _cached(workload, folder)
-    yield _bare_replay(workload)
+    yield _bare_replay(REPLAY, workload, "fast")
+    yield _bare_replay(REPLAY_EXACT, workload, "exact")
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,7 +172,7 @@ def versions() -> dict[str, str | None]:
         except metadata.PackageNotFoundError:
             return None
 
-    packages = ("torch", "torch_npu", "airgraph", "transformers", "numpy")
+    packages = ("torch", "torch_npu", "airgraph", "transformers", "numpy", "torchao", "xllamacpp")
     return {"python": platform.python_version(), **{package: version_of(package) for package in packages}}
 
 
