@@ -38,6 +38,7 @@ _ABOUT: dict[Group, str] = {
     "outputs": "What the caller gets: see [outputs](memory.md#outputs-are-never-overwritten-while-you-hold-them).",
     "inputs": "How arguments reach a graph: see [addresses](memory.md#addresses).",
     "passes": "How the graph is rewritten before it is captured: see [passes](passes.md).",
+    "kernels": "Which kernels run on CPU: see [kernels](kernels.md).",
     "streams": "What holds between streams and threads: see [devices](devices.md#cuda-and-ascend).",
     "debugging": "For finding out what happens, and where a fault lies: see [troubleshooting](troubleshooting.md).",
 }
@@ -76,7 +77,7 @@ They are read by others, and change what airgraph does.
 
 | variable | what it decides here |
 |---|---|
-| `ATEN_CPU_CAPABILITY` | the SIMD level of PyTorch's kernels, which the engine calls: \
+| `ATEN_CPU_CAPABILITY` | the SIMD level of PyTorch's kernels, and of the engine's own: \
 `default`, `avx2`, `avx512` ([devices](devices.md#cpu)) |
 | `OMP_NUM_THREADS` | how many threads kernels on CPU use |
 | `PYTHONHASHSEED` | a cached graph that depends on the order of a set serves only processes with the same \

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "helped.h"
 #include "step.h"
 #include "thread_share.h"
 
@@ -31,27 +32,21 @@ struct Segment {
 // waits are over, so the calling thread alone comes to the end; workers only make it sooner. What counts is one number
 // a stream: in which replay it is, how many of its segments are done, and whether the next is being run. It only grows,
 // so a worker that slept through a replay does no harm.
-class Schedule {
+class Schedule final : public Helped {
  public:
   // threads: that run it at most, the calling one included. is_worth_waking: whether workers that sleep are to be
   // woken, rather than left asleep unless replays follow one another closely.
   Schedule(const std::vector<Entry>& entries, const std::vector<Segment>& segments, size_t threads,
            bool is_worth_waking);
-  Schedule(const Schedule&) = delete;
-  Schedule& operator=(const Schedule&) = delete;
-  ~Schedule();
+  ~Schedule() override;
 
   // Runs all segments, one replay at a time. Throws ReplayFailure of the first call, in the order of the tape, that
   // fails; those before it are done then, some of those after it may be.
   void run();
 
-  // Runs what is ready, on a worker of a team; whether there was anything.
-  bool help(size_t worker);
-
-  // In the child of a fork, where there are no other threads any more.
-  void survive_fork();
-
-  size_t threads() const { return threads_; }
+  bool help(size_t worker) override;
+  void survive_fork() override;
+  size_t threads() const override { return threads_; }
 
  private:
   struct Call {

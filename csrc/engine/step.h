@@ -27,6 +27,7 @@ struct Entry {
 
 // How a call is served; see docs/internals.md.
 enum class Tier {
+  own,        // a kernel of ours, the same value by other roundings
   prepared,   // the kernel's inner loop, its iterator or blocks worked out at capture
   typed,      // the kernel's typed out-variant, called directly
   boxed,      // a boxed out-variant or in-place operator with a prebuilt stack
@@ -39,6 +40,7 @@ struct PreparedStep {
   StepFn fn;
   std::unique_ptr<Step> ctx;
   Tier tier = Tier::typed;
+  bool has_parts = false;  // that several threads may share
 };
 
 // Builds a call of one operator from its schema-ordered arguments and its output slots;

@@ -1,5 +1,7 @@
 #include "tape.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -51,6 +53,8 @@ inline void run(const std::vector<Entry>& entries, Schedule* schedule) {
 
 const char* name_of(Tier tier) {
   switch (tier) {
+    case Tier::own:
+      return "own";
     case Tier::prepared:
       return "prepared";
     case Tier::typed:
@@ -67,6 +71,9 @@ Tier Tape::append(RecordedCall call) {
   auto step = prepare(std::move(call));
   entries_.push_back({step.fn, step.ctx.get()});
   steps_.push_back(std::move(step.ctx));
+  if (step.has_parts && loop_ == nullptr && at::get_num_threads() > 1) {
+    loop_ = std::make_unique<ParallelLoop>(static_cast<size_t>(at::get_num_threads()));
+  }
   return step.tier;
 }
 
@@ -77,6 +84,8 @@ void Tape::run_beside(const std::vector<Segment>& segments, size_t threads, bool
 
 void Tape::replay() {
   const ReplayGuard guard;
+  // Where streams run beside one another, the team is theirs.
+  const ParallelLoop::Replay loops(schedule_ == nullptr ? loop_.get() : nullptr);
   run(entries_, schedule_.get());
 }
 
@@ -90,6 +99,7 @@ std::vector<Moment> Tape::timeline(size_t rounds) {
   std::vector<Moment> moments;
   {
     const ReplayGuard guard;
+    const ParallelLoop::Replay loops(schedule_ == nullptr ? loop_.get() : nullptr);
     std::unique_ptr<Schedule> schedule;
     if (schedule_ != nullptr) {
       schedule = std::make_unique<Schedule>(entries, segments_, schedule_->threads(), true);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "failure.h"
+#include "parallel_loop.h"
 #include "schedule.h"
 #include "step.h"
 
@@ -25,6 +26,8 @@ struct RecordedCall {
   std::optional<c10::OperatorHandle> out_variant;
   // Arguments with lazy conjugation or negation need the dispatcher to resolve them.
   bool redispatch = false;
+  // Equal to eager's result bit for bit: no kernel of our own.
+  bool exact = false;
 };
 
 // When a call was run, by a clock that only goes on, and on which thread: 0 is the one that replays.
@@ -56,6 +59,7 @@ class Tape {
   std::vector<std::unique_ptr<Step>> steps_;
   std::vector<Segment> segments_;
   std::unique_ptr<Schedule> schedule_;  // gone first: it holds on to the steps
+  std::unique_ptr<ParallelLoop> loop_;  // where a kernel has parts and there is another thread
 };
 
 }  // namespace airgraph

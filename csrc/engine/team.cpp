@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "guard.h"
-#include "schedule.h"
+#include "helped.h"
 #include "spin.h"
 
 namespace airgraph {
@@ -36,33 +36,33 @@ Team& Team::instance() {
   return *team;
 }
 
-void Team::join(Schedule& schedule) {
+void Team::join(Helped& helped) {
   const std::lock_guard staff(staff_mutex_);
-  schedules_.insert(&schedule);
+  helped_.insert(&helped);
   try {
     hire();
   } catch (...) {
-    schedules_.erase(&schedule);
+    helped_.erase(&helped);
     throw;
   }
 }
 
-void Team::leave(Schedule& schedule) {
+void Team::leave(Helped& helped) {
   const std::lock_guard staff(staff_mutex_);
-  schedules_.erase(&schedule);
-  auto* expected = &schedule;
+  helped_.erase(&helped);
+  auto* expected = &helped;
   offered_.compare_exchange_strong(expected, nullptr);
   for (const auto& worker : workers_) {
-    while (worker->visited.load() == &schedule) {
+    while (worker->visited.load() == &helped) {
       std::this_thread::yield();
     }
   }
-  if (schedules_.empty()) {
+  if (helped_.empty()) {
     dismiss();
   }
 }
 
-bool Team::offer(Schedule& schedule, bool is_worth_waking) {
+bool Team::offer(Helped& helped, bool is_worth_waking) {
   if (busy_.exchange(true, std::memory_order_acquire)) {
     return false;
   }
@@ -70,8 +70,8 @@ bool Team::offer(Schedule& schedule, bool is_worth_waking) {
     const std::lock_guard staff(staff_mutex_);
     hire();
   }
-  if (offered_.load(std::memory_order_relaxed) != &schedule) {
-    offered_.store(&schedule);
+  if (offered_.load(std::memory_order_relaxed) != &helped) {
+    offered_.store(&helped);
   }
   if (has_sleepers()) {
     const auto now = Clock::now();
@@ -93,8 +93,8 @@ void Team::wake() {
 
 void Team::hire() {
   size_t wanted = 0;
-  for (const auto* schedule : schedules_) {
-    wanted = std::max(wanted, schedule->threads() - 1);
+  for (const auto* each : helped_) {
+    wanted = std::max(wanted, each->threads() - 1);
   }
   while (workers_.size() < wanted) {
     auto worker = std::make_unique<Worker>();
@@ -105,7 +105,7 @@ void Team::hire() {
     auto set_up = is_set_up.get_future();
     try {
       self.thread = std::thread([this, &self, number, is_set_up = std::move(is_set_up)]() mutable {
-        // Torch's threads of this thread are set up now: later that would undo the share that a schedule sets.
+        // Torch's threads of this thread are set up now: later that would undo the share that is set.
         at::get_num_threads();
         is_set_up.set_value();
         work(self, number);
@@ -139,12 +139,12 @@ void Team::work(Worker& self, size_t number) {
   auto idle_since = Clock::now();
   int looks = 0;
   while (true) {
-    auto* schedule = offered_.load(std::memory_order_acquire);
+    auto* helped = offered_.load(std::memory_order_acquire);
     bool found = false;
-    if (schedule != nullptr) {
-      // Once this is seen, the schedule stays; if it was withdrawn before, that is seen here.
-      self.visited.store(schedule);
-      found = offered_.load() == schedule && schedule->help(number);
+    if (helped != nullptr) {
+      // Once this is seen, it stays; if it was withdrawn before, that is seen here.
+      self.visited.store(helped);
+      found = offered_.load() == helped && helped->help(number);
       self.visited.store(nullptr, std::memory_order_release);
     }
     if (found) {
@@ -173,16 +173,16 @@ void Team::work(Worker& self, size_t number) {
 
 void Team::survive_fork() {
   // Those who held these are not here any more.
-  auto schedules = std::move(schedules_);
+  auto all = std::move(helped_);
   for (auto& worker : workers_) {
     // Its thread is not here, so there is nothing to end.
     worker.release();  // NOLINT(bugprone-unused-return-value)
   }
   new (this) Team();
-  schedules_ = std::move(schedules);
-  understaffed_.store(!schedules_.empty(), std::memory_order_relaxed);
-  for (auto* schedule : schedules_) {
-    schedule->survive_fork();
+  helped_ = std::move(all);
+  understaffed_.store(!helped_.empty(), std::memory_order_relaxed);
+  for (auto* each : helped_) {
+    each->survive_fork();
   }
 }
 

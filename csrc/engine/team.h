@@ -1,4 +1,4 @@
-// The threads that run side streams: as many as the schedules that live ask for, and none where none lives.
+// The threads that run side streams and parts of loops: as many as those that live ask for, and none where none lives.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace airgraph {
 
-class Schedule;
+class Helped;
 
 // One replay at a time has the team's help; another that begins meanwhile does its work alone. Workers spin for a short
 // while after they found work, then sleep.
@@ -20,13 +20,13 @@ class Team {
  public:
   static Team& instance();
 
-  void join(Schedule& schedule);
+  void join(Helped& helped);
   // Returns when no worker looks at it any more.
-  void leave(Schedule& schedule);
+  void leave(Helped& helped);
 
   // Lets the workers help, unless they have another replay to help with. is_worth_waking: those that sleep, too;
   // otherwise only where replays follow one another closely.
-  bool offer(Schedule& schedule, bool is_worth_waking);
+  bool offer(Helped& helped, bool is_worth_waking);
   // That replay is over.
   void done() { busy_.store(false, std::memory_order_release); }
 
@@ -37,12 +37,12 @@ class Team {
   using Clock = std::chrono::steady_clock;
   struct Worker {
     std::thread thread;
-    alignas(64) std::atomic<Schedule*> visited{nullptr};
+    alignas(64) std::atomic<Helped*> visited{nullptr};
   };
 
   Team();
   void work(Worker& self, size_t number);
-  // Threads are as many as the schedules ask for, less the one that replays. Under the mutex of the staff.
+  // Threads are as many as those ask for that are helped, less the one that replays. Under the mutex of the staff.
   void hire();
   void dismiss();
   void survive_fork();
@@ -50,7 +50,7 @@ class Team {
   std::mutex staff_mutex_;  // who is hired and dismissed; taken before the other
   std::mutex mutex_;
   std::condition_variable wanted_;
-  std::unordered_set<Schedule*> schedules_;
+  std::unordered_set<Helped*> helped_;
   std::vector<std::unique_ptr<Worker>> workers_;
   size_t wakes_ = 0;
   bool ends_ = false;
@@ -58,7 +58,7 @@ class Team {
   Clock::time_point last_missed_{};  // the last replay that found sleepers; its owner is who is `busy_`
   std::atomic<bool> understaffed_{false};
   alignas(64) std::atomic<bool> busy_{false};
-  alignas(64) std::atomic<Schedule*> offered_{nullptr};
+  alignas(64) std::atomic<Helped*> offered_{nullptr};
 };
 
 }  // namespace airgraph

@@ -3,6 +3,7 @@
 #include <ATen/ops/alias.h>
 
 #include "../internals/kernels.h"
+#include "../kernels/own/table.h"
 #include "../kernels/table.h"
 
 namespace airgraph {
@@ -146,6 +147,11 @@ std::vector<at::Tensor> given_outs(const RecordedCall& call) {
 PreparedStep prepare(RecordedCall call) {
   const auto& name = call.op.operator_name();
   if (!call.redispatch) {
+    if (const Maker make = call.exact ? nullptr : find_own_kernel(name.name, name.overload_name)) {
+      if (auto made = make(call.args, call.outs)) {
+        return std::move(*made);
+      }
+    }
     if (const Maker make = find_kernel(name.name, name.overload_name)) {
       if (auto made = make(call.args, call.outs)) {
         return std::move(*made);

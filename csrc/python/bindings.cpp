@@ -37,14 +37,15 @@ at::ScalarType to_dtype(const py::object& dtype) { return torch::python::detail:
 // A Python number where the schema wants a tensor becomes a wrapped number, as in eager.
 RecordedCall recorded_call(const std::string& name, const std::string& overload, const py::tuple& args,
                            const py::dict& kwargs, std::vector<at::Tensor> outs, std::vector<bool> fresh,
-                           std::vector<bool> needed, const std::optional<std::string>& out_overload, bool redispatch) {
+                           std::vector<bool> needed, const std::optional<std::string>& out_overload, bool redispatch,
+                           bool exact) {
   auto& dispatcher = c10::Dispatcher::singleton();
   const auto op = dispatcher.findSchemaOrThrow(name.c_str(), overload.c_str());
   const torch::jit::ToIValueAllowNumbersAsTensors wrap_numbers(true);
   auto stack = torch::jit::createStackForSchema(op.schema(), torch::jit::tuple_slice(args),
                                                 py::reinterpret_borrow<py::kwargs>(kwargs), std::nullopt);
-  RecordedCall call{op,           std::move(stack), std::move(outs), std::move(fresh), std::move(needed),
-                    std::nullopt, redispatch};
+  RecordedCall call{
+      op, std::move(stack), std::move(outs), std::move(fresh), std::move(needed), std::nullopt, redispatch, exact};
   if (out_overload) {
     call.out_variant = dispatcher.findSchemaOrThrow(name.c_str(), out_overload->c_str());
   }
@@ -173,7 +174,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   py::class_<RecordedCall>(m, "RecordedCall")
       .def(py::init(&recorded_call), py::kw_only(), py::arg("name"), py::arg("overload"), py::arg("args"),
            py::arg("kwargs"), py::arg("outs"), py::arg("fresh"), py::arg("needed"), py::arg("out_overload"),
-           py::arg("redispatch"));
+           py::arg("redispatch"), py::arg("exact"));
 
   py::class_<Segment>(m, "Segment")
       .def(py::init([](size_t stream, std::vector<size_t> calls, const std::vector<std::pair<size_t, size_t>>& waits,

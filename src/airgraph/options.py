@@ -19,7 +19,7 @@ _GROUP = "group"
 _REWRITES = "rewrites"
 
 # The sections of docs/options.md, in their order.
-Group = Literal["memory", "outputs", "inputs", "passes", "streams", "debugging"]
+Group = Literal["memory", "outputs", "inputs", "passes", "kernels", "streams", "debugging"]
 
 
 def _option(default: Any, group: Group, doc: str, *, choices: Sequence[Any] = (), rewrites: bool = False) -> Any:
@@ -101,6 +101,14 @@ class Options:
         None, "passes", "a pass of yours before the built-in ones: `(gm, example_inputs, options) -> None`"
     )
     post_grad_custom_post_pass: Callable[..., None] | None = _option(None, "passes", "the same after the built-in ones")
+    kernels: str = _option(
+        "fast",
+        "kernels",
+        "on CPU: kernels of our own where they are faster, never further from the exact value than eager's; or eager's "
+        "only, equal bit for bit",
+        choices=("fast", "exact"),
+        rewrites=True,
+    )
     frozen_parameter: bool = _option(False, "inputs", "skip the address check of parameters")
     force_eager: bool = _option(False, "debugging", "run the final FX graph without capture")
     force_recapture: bool = _option(False, "debugging", "capture at every call")

@@ -91,3 +91,13 @@ def test_an_operator_of_several_results_is_named() -> None:
     compiled = torch.compile(program, backend="airgraph", fullgraph=True, options={"verify_every": 1})
     with pytest.raises(ReplayError, match=r"first to differ is node \w+, airgraph_verification::two_results at"):
         compiled(torch.ones(4))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_kernels_that_round_sums_otherwise_are_not_differences(dtype: torch.dtype) -> None:
+    """Sums of large numbers that nearly cancel out."""
+    weight = torch.randint(-128, 128, (64, 512), dtype=torch.int8)
+    call = torch.compile(lambda x: x @ weight.t().to(x.dtype), backend="airgraph", options={"verify_every": 1})
+    for _ in range(3):
+        call(torch.randn(1, 512).to(dtype))

@@ -97,13 +97,14 @@ def _assert_close_to_eager(got: Run, eager: Run) -> None:
 @pytest.mark.parametrize(("decoder", "dynamic"), zoo.static_and_dynamic(WHOLE, SAMPLE))
 @torch.no_grad()
 def test_decode_equals_eager_at_every_step(decoder: zoo.Decoder, dynamic: bool, request: pytest.FixtureRequest) -> None:
-    compiled = _compiler(airgraph.get_backend(), dynamic=dynamic)
-    session = decoder.session(decoder.architecture.build(), BATCH, compiled=compiled)
+    bit_for_bit = str(decoder) in _BIT_FOR_BIT or request.config.getoption("--full-sweep")
+    backend = airgraph.get_backend({"kernels": "exact" if bit_for_bit else "fast"})
+    session = decoder.session(decoder.architecture.build(), BATCH, compiled=_compiler(backend, dynamic=dynamic))
     runs = _decode_twice(session)
     for got, expected in zip(runs, _eager(str(decoder)), strict=True):
         _assert_close_to_eager(got, expected)
     report = airgraph.explain().to_dict()
-    if str(decoder) in _BIT_FOR_BIT or request.config.getoption("--full-sweep"):
+    if bit_for_bit:
         lowered = _lowered(str(decoder))
         assert torch.equal(runs[0].logits, lowered.logits)
         assert all(map(torch.equal, runs[0].cache, lowered.cache))
@@ -142,7 +143,8 @@ def test_decode_from_the_cache_equals_eager_at_every_step(
     T5 and Whisper note in their caches that the encoder's keys are there: what a first call notes is a condition.
     """
     decoder = zoo.DECODERS[name]
-    cached = functools.partial(airgraph.inference.cache_compile, cache_dir=tmp_path, strict=True)
+    options = {"kernels": "exact" if name in _BIT_FOR_BIT else "fast"}
+    cached = functools.partial(airgraph.inference.cache_compile, cache_dir=tmp_path, strict=True, options=options)
     for _ in range(2):
         session = decoder.session(decoder.architecture.build(), BATCH, compiled=cached)
         runs = _decode_twice(session)

@@ -21,14 +21,14 @@ from airgraph.torch_internals.graphs import set_graph
 
 # Each chunk is a test of its own, so that they run in several processes.
 _CHUNKS, _PROGRAMS, _FULL_PROGRAMS = 8, 15, 8000
-_SWITCHES = [each.name for each in PASSES if not each.always]
-# Here is no registered replacement and no custom operator, and all sizes are numbers.
-_IDLE = {"pattern_fusion_pass", "auto_functionalized", "shape_arithmetic"}
+_SWITCHES = [each.name for each in PASSES if not each.always and not each.fast]
+# Here is no registered replacement and no custom operator, no cast weight and no attention; all sizes are numbers.
+_IDLE = {"pattern_fusion_pass", "auto_functionalized", "shape_arithmetic", "mixed_products", "decode_attention"}
 _ALONE = [each for each in PASSES if each.name not in _IDLE]
 
 
 def _options(on: list[str]) -> Options:
-    return Options(**{name: name in on for name in _SWITCHES})
+    return Options(kernels="exact", **{name: name in on for name in _SWITCHES})
 
 
 def _lowered(program: Program) -> GraphModule | None:

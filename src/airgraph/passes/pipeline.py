@@ -17,8 +17,10 @@ from airgraph.passes.auto_functionalized import call_mutating_operators, note_sh
 from airgraph.passes.common_subexpressions import share_common_subexpressions
 from airgraph.passes.custom import Before
 from airgraph.passes.dead_code import remove_dead_code
+from airgraph.passes.decode_attention import attend_as_stored
 from airgraph.passes.input_copies import copy_where_made
 from airgraph.passes.late_waits import wait_later_on_one_stream, wait_where_used
+from airgraph.passes.mixed_products import multiply_as_stored
 from airgraph.passes.noop import remove_noops
 from airgraph.passes.overwritten import skip_overwritten_values
 from airgraph.passes.pattern_fusion import apply_replacements
@@ -42,7 +44,8 @@ class Pass:
     always: it has no option. annotates: what it writes on nodes stays.
     reinplaces: it lets operators write memory that others read, and looks at the order of one stream only.
     custom: it is the user's. as_written: it says what the program says, by operators in their places; the streams of
-    the program are checked after these and before all that others do.
+    the program are checked after these and before all that others do. fast: it brings kernels of our own, which
+    `kernels` switches.
     """
 
     name: str
@@ -52,6 +55,7 @@ class Pass:
     always: bool = False
     annotates: bool = False
     as_written: bool = False
+    fast: bool = False
 
 
 PASSES: tuple[Pass, ...] = (
@@ -64,6 +68,8 @@ PASSES: tuple[Pass, ...] = (
     Pass("shape_arithmetic", fold_shape_arithmetic, always=True),
     Pass("common_subexpressions", share_common_subexpressions, always=True),
     Pass("dead_code", remove_dead_code, always=True),
+    Pass("mixed_products", multiply_as_stored, fast=True),
+    Pass("decode_attention", attend_as_stored, fast=True),
     Pass("late_waits", wait_later_on_one_stream, always=True),
     Pass("input_inplace_pass", reinplace_inputs, annotates=True),
     Pass("remove_cat_ops", remove_cats, reinplaces=True),
@@ -123,9 +129,15 @@ def _chosen(options: Options, example_inputs: Sequence[Any], check: Callable[[Gr
         yield _of_user("post_grad_custom_pre_pass", pre, options, example_inputs)
     yield from (each for each in PASSES if each.as_written)
     yield Pass("stream_check", check)
-    yield from (each for each in PASSES if not each.as_written and (each.always or getattr(options, each.name)))
+    yield from (each for each in PASSES if not each.as_written and _is_on(each, options))
     if post is not None:
         yield _of_user("post_grad_custom_post_pass", post, options, example_inputs)
+
+
+def _is_on(each: Pass, options: Options) -> bool:
+    if each.fast:
+        return options.kernels == "fast"
+    return each.always or bool(getattr(options, each.name))
 
 
 def _of_user(name: str, run: Callable[..., None], options: Options, example_inputs: Sequence[Any]) -> Pass:

@@ -37,13 +37,13 @@ def test_there_are_threads_only_while_a_graph_needs_them() -> None:
         # What torch starts by itself.
         torch.compile(lambda x: x + 1, backend="airgraph")(x)
         before = threads()
-        call = torch.compile(model, backend="airgraph", fullgraph=True)
+        call = torch.compile(model, backend="airgraph", fullgraph=True, options={"kernels": "exact"})
         call(x)
         print(threads() - before)
         del call
         airgraph.reset(); torch._dynamo.reset(); gc.collect()
         print(threads() - before)
-        call = torch.compile(model, backend="airgraph", fullgraph=True)
+        call = torch.compile(model, backend="airgraph", fullgraph=True, options={"kernels": "exact"})
         print(torch.equal(call(x), model(x)), threads() - before)
     """)
     assert output.split() == ["1", "0", "True", "1"]
@@ -62,7 +62,7 @@ def test_intra_op_threads_are_divided_among_the_streams() -> None:
             return x.cos(), beside
         x = torch.randn(1 << 18)
         threads = lambda: len(os.listdir("/proc/self/task"))
-        call = torch.compile(program, backend="airgraph", fullgraph=True)
+        call = torch.compile(program, backend="airgraph", fullgraph=True, options={"kernels": "exact"})
         # What torch starts by itself.
         torch.compile(lambda x: x + 1, backend="airgraph")(torch.ones(3))
         before = threads()
@@ -81,7 +81,7 @@ def test_a_child_of_a_fork_replays_with_workers_of_its_own() -> None:
         import threading
         torch.set_grad_enabled(False)
         model, x = TwoStacks(), torch.randn(3, 16)
-        expected, graph = model(x), airgraph.cpu.CPUGraph()
+        expected, graph = model(x), airgraph.cpu.CPUGraph(kernels="exact")
         with airgraph.cpu.graph(graph):
             result = model(x)
         end = threading.Event()
@@ -139,7 +139,7 @@ def test_a_process_ends_beside_its_workers() -> None:
     assert _run("""
         torch.set_grad_enabled(False)
         model, x = TwoStacks(), torch.randn(3, 16)
-        call = torch.compile(model, backend="airgraph", fullgraph=True)
+        call = torch.compile(model, backend="airgraph", fullgraph=True, options={"kernels": "exact"})
         for _ in range(3):
             call(x)
         print("done")

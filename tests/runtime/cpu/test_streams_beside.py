@@ -71,7 +71,7 @@ def _row() -> dict[str, Any]:
 @both_doors
 def test_streams_run_on_threads(door: str, tmp_path: Path) -> None:
     model = TwoStacks()
-    call = through(door, model.forward, tmp_path, strict=True)
+    call = through(door, model.forward, tmp_path, strict=True, kernels="exact")
     for _ in range(200):
         x = torch.randn(3, 16)
         assert torch.equal(call(x), model(x))
@@ -116,7 +116,7 @@ def test_four_tensors_a_thousand_times() -> None:
 @torch.no_grad()
 def test_one_after_another_where_the_option_says_so() -> None:
     model = TwoStacks()
-    call = torch.compile(model, backend="airgraph", fullgraph=True, options={"max_streams": 0})
+    call = torch.compile(model, backend="airgraph", fullgraph=True, options={"max_streams": 0, "kernels": "exact"})
     x = torch.randn(3, 16)
     assert torch.equal(call(x), model(x))
     assert (_row()["streams"], _row()["threads"]) == (2, 1)
@@ -319,7 +319,7 @@ def test_a_side_stream_takes_denormals_as_the_caller_does() -> None:
 @torch.no_grad()
 def test_many_threads_share_the_workers() -> None:
     models = [TwoStacks() for _ in range(3)]
-    calls = [torch.compile(model, backend="airgraph", fullgraph=True) for model in models]
+    calls = [torch.compile(model, backend="airgraph", fullgraph=True, options={"kernels": "exact"}) for model in models]
     x = torch.randn(3, 16)
     expected = [model(x) for model in models]
     for call in calls:
@@ -358,7 +358,7 @@ def test_what_an_operator_raises_in_mid_replay_leaves_all_usable(raised: type[Ba
     def program(x: Tensor) -> Tensor:
         return model(may_raise(x)) + model.right(x)
 
-    call = torch.compile(program, backend="airgraph", fullgraph=True)
+    call = torch.compile(program, backend="airgraph", fullgraph=True, options={"kernels": "exact"})
     x = torch.randn(3, 16)
     expected = program(x)
     for _ in range(30):

@@ -17,6 +17,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from airgraph.errors import CacheError, Unwritable
+from airgraph.program import own_operators as own_operators  # graphs name them
 from airgraph.program import source_lines
 from airgraph.program.collectives import NAMESPACE
 from airgraph.program.dump import form_of

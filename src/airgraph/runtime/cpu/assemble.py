@@ -110,11 +110,13 @@ def assemble(
     placed: Mapping[int, torch.Tensor],
     lease: Lease,
     max_streams: int | None = None,
+    *,
+    exact: bool = False,
 ) -> Assembled:
     """Prepare a tape.
 
     placed: the buffers that do not lie in the arena, as bytes. lease: holds a region for the arena. max_streams: that
-    run beside one another; None: one a core.
+    run beside one another; None: one a core. exact: by eager's kernels only.
     Raises UnsupportedGraph naming operator and line if the engine cannot serve a call.
     """
     if lease.region is None:
@@ -135,7 +137,7 @@ def assemble(
         served = _as_functional(call)
         # A result that is written into an argument is needed whoever reads it.
         needed = [served is not call or ref.buffer in placed or touches[ref.buffer] > 1 for ref in served.outs]
-        tiers.append(_append(native, tape, served, data, needed))
+        tiers.append(_append(native, tape, served, data, needed, exact))
     beside = beside_one_another(recording, max_streams)
     if beside is not None:
         segments = [
@@ -207,7 +209,7 @@ def _traits(op: torch._ops.OpOverload) -> _Traits:
     )
 
 
-def _append(native: Any, tape: Any, call: Call, data: list[torch.Tensor], needed: list[bool]) -> str:
+def _append(native: Any, tape: Any, call: Call, data: list[torch.Tensor], needed: list[bool], exact: bool) -> str:
     """needed: for each slot of the call's results, whether anything reads it."""
 
     def view(ref: TensorRef) -> torch.Tensor:
@@ -228,6 +230,7 @@ def _append(native: Any, tape: Any, call: Call, data: list[torch.Tensor], needed
             needed=needed,
             out_overload=out_overload(op) if use_out else None,
             redispatch=call.redispatch,
+            exact=exact,
         )
         return tape.append(recorded)
     except RuntimeError as error:

@@ -21,6 +21,7 @@ import torch
 from airgraph.errors import CaptureError, ReplayError, UnsupportedGraph
 from airgraph.memory.footprint import Footprint
 from airgraph.memory.pool import ArenaPool
+from airgraph.options import Options
 from airgraph.runtime.cpu import captures
 from airgraph.runtime.cpu.assemble import Assembled, assemble, plan_arena
 from airgraph.runtime.cpu.graph import replay_error
@@ -57,9 +58,13 @@ class _Memory:
 
 
 class CPUGraph:
-    """A recorded sequence of ATen calls. Replays in one pool are serialised, from whatever thread."""
+    """A recorded sequence of ATen calls. Replays in one pool are serialised, from whatever thread.
 
-    def __init__(self) -> None:
+    kernels: as the option of that name. Raises OptionError for a value that it does not have.
+    """
+
+    def __init__(self, *, kernels: str = "fast") -> None:
+        self._exact = Options(kernels=kernels).kernels == "exact"
         self._state = _State.EMPTY
         self._session: Session | None = None
         self._pool: ArenaPool | None = None
@@ -232,7 +237,7 @@ class CPUGraph:
             lease = self.pool().take(Footprint(arena.plan.peak))
         else:
             arena, lease = self._assembled.arena, self._assembled.lease
-        self._assembled = assemble(recording, arena, placed, lease)
+        self._assembled = assemble(recording, arena, placed, lease, exact=self._exact)
         self._hand = engine().HandGraph(self._assembled.tape, self.pool().replay_lock)
         for each in self._memory:
             self._hand.add_memory(each.whole)

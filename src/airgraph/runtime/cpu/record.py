@@ -91,7 +91,7 @@ def record(program: CaptureProgram, inputs: Sequence[CaptureInput], pool: ArenaP
             placed[buffer] = buffers[-1].data
         else:
             placed[buffer] = pool.inputs.block(position, nbytes)[:nbytes]
-    assembled = assemble(recording, arena, placed, lease, options.max_streams)
+    assembled = assemble(recording, arena, placed, lease, options.max_streams, exact=options.kernels == "exact")
     if pool.neighbours is None:
         pool.neighbours = native.Neighbours()
     followed = _followed_storages(program, recorder, inputs, options)

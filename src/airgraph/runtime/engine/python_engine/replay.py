@@ -58,6 +58,7 @@ class RecordedCall:
     needed: list[bool]
     out_overload: str | None
     redispatch: bool
+    exact: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

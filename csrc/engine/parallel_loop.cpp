@@ -1,0 +1,129 @@
+#include "parallel_loop.h"
+
+#include <ATen/Parallel.h>
+
+#include <chrono>
+#include <thread>
+
+#include "spin.h"
+#include "team.h"
+#include "thread_share.h"
+
+namespace airgraph {
+namespace {
+
+// A loop that takes so long is worth waking a worker for.
+constexpr size_t kWorthWakingNs = 30'000;
+// How often the calling thread looks for the end of the parts that workers have, before it gives way to others.
+constexpr int kMostLooks = 2000;
+
+thread_local ParallelLoop* of_this_replay = nullptr;
+
+}  // namespace
+
+ParallelLoop::ParallelLoop(size_t threads) : threads_(threads) { Team::instance().join(*this); }
+
+ParallelLoop::~ParallelLoop() { Team::instance().leave(*this); }
+
+ParallelLoop::Replay::Replay(ParallelLoop* loop) : before_(of_this_replay) { of_this_replay = loop; }
+
+ParallelLoop::Replay::~Replay() {
+  if (of_this_replay != nullptr) {
+    if (of_this_replay->has_help_) {
+      Team::instance().done();
+    }
+    of_this_replay->asked_ = of_this_replay->has_help_ = false;
+  }
+  of_this_replay = before_;
+}
+
+void ParallelLoop::run(size_t parts, size_t part_ns, Body body, const void* context) {
+  if (parts > 1 && of_this_replay != nullptr) {
+    return of_this_replay->share(parts, part_ns, body, context);
+  }
+  for (size_t part = 0; part < parts; ++part) {
+    body(context, part);
+  }
+}
+
+void ParallelLoop::share(size_t parts, size_t part_ns, Body body, const void* context) {
+  const bool is_worth_waking = parts * part_ns >= kWorthWakingNs;
+  auto& team = Team::instance();
+  if (!asked_) {
+    asked_ = true;
+    has_help_ = at::get_num_threads() > 1 && team.offer(*this, is_worth_waking);
+  } else if (has_help_ && is_worth_waking && team.has_sleepers()) {
+    team.wake();
+  }
+  if (!has_help_) {
+    for (size_t part = 0; part < parts; ++part) {
+      body(context, part);
+    }
+    return;
+  }
+  body_.store(body, std::memory_order_relaxed);
+  context_.store(context, std::memory_order_relaxed);
+  floats_.store(float_control(), std::memory_order_relaxed);
+  done_.store(0, std::memory_order_relaxed);
+  own_ = 0;
+  state_.store((++loops_ << kLoopShift) | (static_cast<uint64_t>(parts) << kPartsShift), std::memory_order_release);
+  uint64_t state = 0;
+  size_t part = 0;
+  while (claim(state, part)) {
+    body(context, part);
+    ++own_;
+  }
+  wait_for_workers(parts);
+}
+
+bool ParallelLoop::claim(uint64_t& state, size_t& part) {
+  state = state_.load(std::memory_order_acquire);
+  while (true) {
+    part = state & kMostParts;
+    if (part >= ((state >> kPartsShift) & kMostParts)) {
+      return false;
+    }
+    if (state_.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
+      return true;
+    }
+  }
+}
+
+bool ParallelLoop::help(size_t worker) {
+  if (worker + 1 >= threads_) {
+    return false;
+  }
+  bool found = false;
+  while (true) {
+    // What belongs to the loop that a part is claimed of: the calling thread waits for that part before the next loop.
+    uint64_t state = 0;
+    size_t part = 0;
+    if (!claim(state, part)) {
+      return found;
+    }
+    if (!found) {
+      set_float_control(floats_.load(std::memory_order_relaxed));
+      found = true;
+    }
+    body_.load(std::memory_order_relaxed)(context_.load(std::memory_order_relaxed), part);
+    done_.fetch_add(1, std::memory_order_release);
+  }
+}
+
+void ParallelLoop::wait_for_workers(size_t parts) {
+  for (int looks = 0; own_ + done_.load(std::memory_order_acquire) < parts; ++looks) {
+    if (looks < kMostLooks) {
+      pause_spinning();
+    } else {
+      std::this_thread::yield();
+    }
+  }
+}
+
+void ParallelLoop::survive_fork() {
+  // No loop is under way: replays of other threads are waited for, and a kernel does not fork.
+  state_.store(0);
+  asked_ = has_help_ = false;
+}
+
+}  // namespace airgraph

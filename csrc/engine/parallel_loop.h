@@ -1,0 +1,65 @@
+// Loops within one kernel whose parts the thread that replays shares with the workers of the team.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "helped.h"
+
+namespace airgraph {
+
+// Of one tape. Parts are claimed one by one by whoever is free, so a worker that gets no processor costs the time of
+// one part at most, and the calling thread alone comes to the end.
+class ParallelLoop final : public Helped {
+ public:
+  // Computes one part; throws nothing.
+  using Body = void (*)(const void* context, size_t part);
+  static constexpr size_t kMostParts = 0xFFFF;
+
+  explicit ParallelLoop(size_t threads);
+  ~ParallelLoop() override;
+
+  // While it lives, the loops of this thread are those of a replay, which may have help. loop: null for none.
+  class Replay {
+   public:
+    explicit Replay(ParallelLoop* loop);
+    ~Replay();
+    Replay(const Replay&) = delete;
+    Replay& operator=(const Replay&) = delete;
+
+   private:
+    ParallelLoop* const before_;
+  };
+
+  // All parts, one thread's or several threads'; returns when they are done. part_ns: about how long one takes.
+  static void run(size_t parts, size_t part_ns, Body body, const void* context);
+
+  bool help(size_t worker) override;
+  void survive_fork() override;
+  size_t threads() const override { return threads_; }
+
+ private:
+  // The loop, how many parts it has, and which is the next to be claimed: one word, so that who claims a part of a loop
+  // that is over claims nothing.
+  static constexpr int kPartsShift = 16;
+  static constexpr int kLoopShift = 32;
+
+  void share(size_t parts, size_t part_ns, Body body, const void* context);
+  bool claim(uint64_t& state, size_t& part);
+  void wait_for_workers(size_t parts);
+
+  const size_t threads_;
+  // Of the thread that replays.
+  uint64_t loops_ = 0;
+  size_t own_ = 0;
+  bool asked_ = false;  // for help, in this replay
+  bool has_help_ = false;
+
+  alignas(64) std::atomic<uint64_t> state_{0};
+  std::atomic<Body> body_{nullptr};
+  std::atomic<const void*> context_{nullptr};
+  std::atomic<uint32_t> floats_{0};
+  alignas(64) std::atomic<size_t> done_{0};  // by workers
+};
+
+}  // namespace airgraph

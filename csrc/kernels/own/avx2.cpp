@@ -1,0 +1,103 @@
+// Row products and attention by AVX2, FMA and F16C.
+#include "attention.h"
+#include "elements.h"
+#include "row_products.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#define AIRGRAPH_ENTRY __attribute__((target("avx2,fma,f16c")))
+#define AIRGRAPH_SIMD inline __attribute__((target("avx2,fma,f16c"), always_inline))
+
+namespace airgraph::own {
+namespace {
+namespace avx2 {
+
+struct Vec {
+  static constexpr int kWidth = 8;
+  static constexpr int kSums = 8;
+  using F = __m256;
+
+  AIRGRAPH_SIMD static F zero() { return _mm256_setzero_ps(); }
+  AIRGRAPH_SIMD static F add(F a, F b) { return _mm256_add_ps(a, b); }
+  AIRGRAPH_SIMD static F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+  AIRGRAPH_SIMD static F load(const float* from) { return _mm256_loadu_ps(from); }
+  AIRGRAPH_SIMD static F load(const Bf16* from) {
+    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  }
+  AIRGRAPH_SIMD static F load(const F16* from) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+  }
+  AIRGRAPH_SIMD static F load(const int8_t* from) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+  }
+  template <class T>
+  AIRGRAPH_SIMD static F load_part(const T* from, int64_t count) {
+    T whole[kWidth] = {};
+    for (int64_t i = 0; i < count; ++i) {
+      whole[i] = from[i];
+    }
+    return load(whole);
+  }
+  AIRGRAPH_SIMD static F set(float value) { return _mm256_set1_ps(value); }
+  AIRGRAPH_SIMD static F mul(F a, F b) { return _mm256_mul_ps(a, b); }
+  AIRGRAPH_SIMD static F sub(F a, F b) { return _mm256_sub_ps(a, b); }
+  AIRGRAPH_SIMD static F max(F a, F b) { return _mm256_max_ps(a, b); }
+  AIRGRAPH_SIMD static F round(F a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  // By two powers, since one alone does not reach the smallest numbers.
+  AIRGRAPH_SIMD static F times_power(F a, F n) {
+    const __m256i whole = _mm256_cvtps_epi32(n);
+    const __m256i half = _mm256_srai_epi32(whole, 1);
+    const __m256i rest = _mm256_sub_epi32(whole, half);
+    return _mm256_mul_ps(_mm256_mul_ps(a, power(half)), power(rest));
+  }
+  AIRGRAPH_SIMD static F power(__m256i n) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
+  }
+  AIRGRAPH_SIMD static void store(float* to, F a) { _mm256_storeu_ps(to, a); }
+  // By Cephes' polynomial: within two units of the last place.
+  AIRGRAPH_SIMD static F exp(F x) {
+    const F low = max(set(-104.0F), x);
+    const F n = round(mul(low, set(1.44269504088896341F)));
+    F r = fma(n, set(-0.693359375F), low);
+    r = fma(n, set(2.12194440e-4F), r);
+    F p = set(1.9875691500e-4F);
+    p = fma(p, r, set(1.3981999507e-3F));
+    p = fma(p, r, set(8.3334519073e-3F));
+    p = fma(p, r, set(4.1665795894e-2F));
+    p = fma(p, r, set(1.6666665459e-1F));
+    p = fma(p, r, set(5.0000001201e-1F));
+    return times_power(add(fma(p, mul(r, r), r), set(1.0F)), n);
+  }
+  AIRGRAPH_SIMD static void prefetch(const void* at) { _mm_prefetch(static_cast<const char*>(at), _MM_HINT_T0); }
+  AIRGRAPH_SIMD static void sum4(const F* s, float* to) {
+    const __m256 halves = _mm256_hadd_ps(_mm256_hadd_ps(s[0], s[1]), _mm256_hadd_ps(s[2], s[3]));
+    _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps(halves, 1)));
+  }
+};
+
+#include "row_products_body.h"
+
+#include "attention_body.h"
+
+}  // namespace avx2
+}  // namespace
+
+RowProductsFn avx2_row_products(Element element) { return avx2::entry(element); }
+
+const AttentionFns& avx2_attention_fns() {
+  static const AttentionFns fns = avx2::attention_entries();
+  return fns;
+}
+
+}  // namespace airgraph::own
+
+#undef AIRGRAPH_SIMD
+#undef AIRGRAPH_ENTRY
+#else
+namespace airgraph::own {
+RowProductsFn avx2_row_products(Element) { return nullptr; }
+const AttentionFns& avx2_attention_fns() { return scalar_attention_fns(); }
+}  // namespace airgraph::own
+#endif

@@ -1,0 +1,49 @@
+#include <ATen/Version.h>
+
+#include <string>
+
+#include "attention.h"
+#include "row_products.h"
+
+namespace airgraph::own {
+namespace {
+
+enum class Level { scalar, avx2, avx512 };
+
+// The best that ATen itself would use, which ATEN_CPU_CAPABILITY limits.
+Level level() {
+  static const Level found = [] {
+    const std::string name = at::get_cpu_capability();
+    if (name.starts_with("AVX512") && avx512_row_products(Element::f32) != nullptr) {
+      return Level::avx512;
+    }
+    return name == "AVX2" && avx2_row_products(Element::f32) != nullptr ? Level::avx2 : Level::scalar;
+  }();
+  return found;
+}
+
+}  // namespace
+
+RowProductsFn row_products(Element element) {
+  switch (level()) {
+    case Level::avx512:
+      return avx512_row_products(element);
+    case Level::avx2:
+      return avx2_row_products(element);
+    default:
+      return scalar_row_products(element);
+  }
+}
+
+const AttentionFns& attention_fns() {
+  switch (level()) {
+    case Level::avx512:
+      return avx512_attention_fns();
+    case Level::avx2:
+      return avx2_attention_fns();
+    default:
+      return scalar_attention_fns();
+  }
+}
+
+}  // namespace airgraph::own

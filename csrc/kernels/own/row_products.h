@@ -1,0 +1,36 @@
+// Products of few rows with a matrix that lies in rows of what is summed over, as a Linear's weight does: each row of
+// the matrix is read once, from where it lies. A decode step is made of these, and waits for memory in them.
+#pragma once
+
+#include <cstdint>
+
+namespace airgraph::own {
+
+// How an element of the matrix is stored; all are summed in float32.
+enum class Element { f32, bf16, f16, i8 };
+
+// out[m, n] = sum over k of left[m, k] * right[n, k]. A row's elements follow one another; leading dimensions are in
+// elements.
+struct RowProducts {
+  const float* left;
+  int64_t left_ld;
+  int64_t rows;  // of `left`, at least 1
+  const void* right;
+  int64_t right_ld;
+  int64_t k;
+  float* out;
+  int64_t out_ld;
+};
+
+// Of the rows [begin, end) of `right`; the result of the first lies at `out`.
+using RowProductsFn = void (*)(const RowProducts& products, int64_t begin, int64_t end);
+
+// One for each instruction set; the best one that ATen would use, which ATEN_CPU_CAPABILITY limits.
+RowProductsFn row_products(Element element);
+
+RowProductsFn scalar_row_products(Element element);
+// Null where they are not compiled in.
+RowProductsFn avx2_row_products(Element element);
+RowProductsFn avx512_row_products(Element element);
+
+}  // namespace airgraph::own

@@ -1,0 +1,155 @@
+// The loops of row_products.h over one kind of vector. Included once for each instruction set, within a namespace of
+// its own, after `AIRGRAPH_SIMD` and `AIRGRAPH_ENTRY` (attributes of the functions here: the instruction set, and that
+// all but the entries are inlined) and `Vec`:
+//   kWidth                        floats of a vector, at most 16
+//   kSums                         vectors of sums that registers hold
+//   F                             a vector
+//   zero(), add(a, b), fma(a, b, c)
+//   load(const T*)                kWidth elements, as floats
+//   load_part(const T*, count)    the first `count` of them, zeros beyond
+//   sum4(const F[4], float*)      the four vectors' sums
+//   prefetch(const void*)
+// No function of the standard library is called here: it would be compiled with these instructions, and may be the one
+// that the linker keeps for everybody.
+
+constexpr int kLine = 64;  // bytes of a cache line
+// Rows of `right` at a time, which share what is read of `left`.
+constexpr int kBlock = 4;
+// One row of `left` with long rows: one at a time. Memory is read twice as fast in one stream as in four. Of short
+// ones, adding up the vector of a sum takes as long as the sum, and four are added up together.
+constexpr int64_t kLongRow = 512;  // bytes
+
+// The sums of M rows of `left` with R rows of `right`, each in kParts vectors: shorter chains, and the better sum.
+template <class T, int M, int R>
+AIRGRAPH_SIMD void sums_of(const RowProducts& p, const float* left, const T* right, float* out) {
+  constexpr int kParts = M * R >= kBlock ? (2 * M * R <= Vec::kSums && M == 1 ? 2 : 1) : kBlock / (M * R);
+  constexpr int kVectors = kLine / (Vec::kWidth * static_cast<int>(sizeof(T)));  // of a line of `right`
+  constexpr int kLoads = kVectors < kParts ? kParts : kVectors;
+  constexpr int kStep = kLoads * Vec::kWidth;
+  typename Vec::F sums[kParts][M][R];
+#pragma GCC unroll 8
+  for (int part = 0; part < kParts; ++part) {
+#pragma GCC unroll 8
+    for (int m = 0; m < M; ++m) {
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        sums[part][m][r] = Vec::zero();
+      }
+    }
+  }
+  int64_t k = 0;
+  for (; k + kStep <= p.k; k += kStep) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kLoads; ++v) {
+      const int64_t at = k + v * Vec::kWidth;
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        if (R > 1 && v % kVectors == 0) {
+          // The next rows, as one stream.
+          Vec::prefetch(reinterpret_cast<const char*>(right + R * p.right_ld + R * at) + r * kLine);
+        }
+        const auto w = Vec::load(right + r * p.right_ld + at);
+#pragma GCC unroll 8
+        for (int m = 0; m < M; ++m) {
+          sums[v % kParts][m][r] = Vec::fma(Vec::load(left + m * p.left_ld + at), w, sums[v % kParts][m][r]);
+        }
+      }
+    }
+  }
+  for (; k < p.k; k += Vec::kWidth) {
+    const int64_t count = p.k - k < Vec::kWidth ? p.k - k : Vec::kWidth;
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const auto w = Vec::load_part(right + r * p.right_ld + k, count);
+#pragma GCC unroll 8
+      for (int m = 0; m < M; ++m) {
+        sums[0][m][r] = Vec::fma(Vec::load_part(left + m * p.left_ld + k, count), w, sums[0][m][r]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int part = 1; part < kParts; ++part) {
+#pragma GCC unroll 8
+    for (int m = 0; m < M; ++m) {
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        sums[0][m][r] = Vec::add(sums[0][m][r], sums[part][m][r]);
+      }
+    }
+  }
+  if constexpr (R == kBlock) {
+#pragma GCC unroll 8
+    for (int m = 0; m < M; ++m) {
+      Vec::sum4(sums[0][m], out + m * p.out_ld);
+    }
+  } else {
+    static_assert(R == 1);
+#pragma GCC unroll 8
+    for (int first = 0; first < M; first += kBlock) {
+      typename Vec::F four[kBlock];
+      float found[kBlock];
+#pragma GCC unroll 8
+      for (int i = 0; i < kBlock; ++i) {
+        four[i] = first + i < M ? sums[0][first + i < M ? first + i : 0][0] : Vec::zero();
+      }
+      Vec::sum4(four, found);
+#pragma GCC unroll 8
+      for (int i = 0; i < kBlock; ++i) {
+        if (first + i < M) {
+          out[(first + i) * p.out_ld] = found[i];
+        }
+      }
+    }
+  }
+}
+
+// The rows [begin, end) of `right`, R at a time, with M rows of `left` from `m` on.
+template <class T, int M, int R>
+AIRGRAPH_SIMD void pass(const RowProducts& p, int64_t m, int64_t begin, int64_t end) {
+  const T* right = static_cast<const T*>(p.right);
+  float* out = p.out + m * p.out_ld;
+  const float* left = p.left + m * p.left_ld;
+  int64_t n = begin;
+  for (; n + R <= end; n += R) {
+    sums_of<T, M, R>(p, left, right + n * p.right_ld, out + (n - begin));
+  }
+  for (; n < end; ++n) {
+    sums_of<T, M, 1>(p, left, right + n * p.right_ld, out + (n - begin));
+  }
+}
+
+template <class T>
+AIRGRAPH_ENTRY void run(const RowProducts& p, int64_t begin, int64_t end) {
+  constexpr int kMost = Vec::kSums / kBlock;  // rows of `left` in one pass
+  if (p.rows == 1 && p.k * static_cast<int64_t>(sizeof(T)) >= kLongRow) {
+    return pass<T, 1, 1>(p, 0, begin, end);
+  }
+  int64_t m = 0;
+  for (; p.rows - m >= kMost; m += kMost) {
+    pass<T, kMost, kBlock>(p, m, begin, end);
+  }
+  switch (p.rows - m) {
+    case 3:
+      return pass < T, kMost<3 ? kMost : 3, kBlock>(p, m, begin, end);
+    case 2:
+      return pass < T, kMost<2 ? kMost : 2, kBlock>(p, m, begin, end);
+    case 1:
+      return pass<T, 1, kBlock>(p, m, begin, end);
+    default:
+      return;
+  }
+}
+
+inline RowProductsFn entry(Element element) {
+  switch (element) {
+    case Element::f32:
+      return &run<float>;
+    case Element::bf16:
+      return &run<Bf16>;
+    case Element::f16:
+      return &run<F16>;
+    case Element::i8:
+      return &run<int8_t>;
+  }
+  return nullptr;
+}

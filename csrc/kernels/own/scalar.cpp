@@ -1,0 +1,78 @@
+// Row products and attention for any processor, by the vectors that the compiler has everywhere.
+#include <c10/util/Half.h>
+
+#include <bit>
+#include <cmath>
+
+#include "attention.h"
+#include "elements.h"
+#include "row_products.h"
+
+#define AIRGRAPH_SIMD inline __attribute__((always_inline))
+#define AIRGRAPH_ENTRY
+
+namespace airgraph::own {
+namespace {
+namespace scalar {
+
+struct Vec {
+  static constexpr int kWidth = 4;
+  static constexpr int kSums = 8;
+  using F = float __attribute__((vector_size(16)));
+
+  static float as_float(float value) { return value; }
+  static float as_float(Bf16 value) { return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16); }
+  static float as_float(F16 value) { return c10::detail::fp16_ieee_to_fp32_value(value.bits); }
+  static float as_float(int8_t value) { return value; }
+
+  static F zero() { return F{}; }
+  static F add(F a, F b) { return a + b; }
+  static F fma(F a, F b, F c) { return a * b + c; }
+  template <class T>
+  static F load(const T* from) {
+    return F{as_float(from[0]), as_float(from[1]), as_float(from[2]), as_float(from[3])};
+  }
+  template <class T>
+  static F load_part(const T* from, int64_t count) {
+    F found{};
+    for (int64_t i = 0; i < count; ++i) {
+      found[i] = as_float(from[i]);
+    }
+    return found;
+  }
+  static F set(float value) { return F{value, value, value, value}; }
+  static F mul(F a, F b) { return a * b; }
+  static F sub(F a, F b) { return a - b; }
+  static F max(F a, F b) { return a > b ? a : b; }
+  static void store(float* to, F a) {
+    for (int i = 0; i < kWidth; ++i) {
+      to[i] = a[i];
+    }
+  }
+  static F exp(F x) { return F{std::exp(x[0]), std::exp(x[1]), std::exp(x[2]), std::exp(x[3])}; }
+  static void prefetch(const void*) {}
+  static void sum4(const F* sums, float* to) {
+    for (int i = 0; i < 4; ++i) {
+      to[i] = (sums[i][0] + sums[i][1]) + (sums[i][2] + sums[i][3]);
+    }
+  }
+};
+
+#include "row_products_body.h"
+
+#include "attention_body.h"
+
+}  // namespace scalar
+}  // namespace
+
+RowProductsFn scalar_row_products(Element element) { return scalar::entry(element); }
+
+const AttentionFns& scalar_attention_fns() {
+  static const AttentionFns fns = scalar::attention_entries();
+  return fns;
+}
+
+}  // namespace airgraph::own
+
+#undef AIRGRAPH_SIMD
+#undef AIRGRAPH_ENTRY

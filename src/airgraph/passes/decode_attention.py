@@ -1,0 +1,103 @@
+"""Let few queries attend to a cache as it lies, where a program first repeats each head for those that share it."""
+
+from __future__ import annotations
+
+import math
+import operator
+
+import torch
+from torch.fx import GraphModule, Node
+
+from airgraph.passes.analysis.few_rows import has_few_rows
+from airgraph.passes.analysis.memory_use import MemoryUse
+from airgraph.program.own_operators import DECODE_ATTENTION
+from airgraph.program.streams import stream_of
+
+__all__ = ["attend_as_stored"]
+
+_aten = torch.ops.aten
+_VIEWS = (_aten.view.default, _aten._unsafe_view.default, _aten.reshape.default)
+_FLASH = _aten._scaled_dot_product_flash_attention_for_cpu.default
+
+
+def attend_as_stored(gm: GraphModule) -> int:
+    """Replace attention of few queries, without dropout and causal masking, by one operator; returns how many.
+
+    Keys and values whose heads were copied for grouped queries (`repeat_kv` of transformers) are taken where they come
+    from. For the CPU.
+    """
+    use = MemoryUse(gm.graph)
+    changed = 0
+    for node in list(gm.graph.nodes):
+        if node.target is not _FLASH or not _is_served(node):
+            continue
+        query, key, value = _nodes(node)
+        (mixed,) = node.users
+        source = _before_repeat(key, use), _before_repeat(value, use)
+        if source[0] is None or source[1] is None or _form(source[0]).shape != _form(source[1]).shape:
+            source = key, value
+        scale = node.kwargs.get("scale")
+        scale = 1 / math.sqrt(_form(query).shape[3]) if scale is None else scale
+        with gm.graph.inserting_before(node):
+            made = gm.graph.call_function(DECODE_ATTENTION, (query, *source, node.kwargs.get("attn_mask"), scale))
+        made.meta = dict(mixed.meta)
+        mixed.replace_all_uses_with(made)
+        for old in (mixed, node):
+            gm.graph.erase_node(old)
+        for copied in {key, value}:
+            _erase_unused(gm, copied)
+        changed += 1
+    return changed
+
+
+def _is_served(node: Node) -> bool:
+    forms = [_form(each) for each in _nodes(node)]
+    dropout, causal = (*node.args[3:], *(0.0, False)[len(node.args) - 3 :])[:2]
+    return (
+        len(_nodes(node)) == 3
+        and has_few_rows(_nodes(node)[0], 2)
+        and all(form.dim() == 4 and all(isinstance(size, int) for size in form.shape) for form in forms)
+        and all(form.dtype is forms[0].dtype and form.stride(3) == 1 for form in forms)
+        and tuple(forms[1].shape) == tuple(forms[2].shape)
+        and forms[0].shape[3:] == forms[1].shape[3:]
+        and bool(node.kwargs.get("dropout_p", dropout) == 0.0)
+        and node.kwargs.get("is_causal", causal) is False
+        and [(user.target, user.args[1:]) for user in node.users] == [(operator.getitem, (0,))]
+    )
+
+
+def _before_repeat(node: Node, use: MemoryUse) -> Node | None:
+    """What `repeat_kv` copied, [batch, heads, length, size], if nobody writes it before the copy is read; or None."""
+    copy = node
+    while copy.target in _VIEWS:
+        copy = _nodes(copy, 1)[0]
+    if copy.target is not _aten.clone.default or _form(copy).dim() != 5:
+        return None
+    (expanded,) = _nodes(copy, 1)
+    (one,) = _nodes(expanded, 1) if expanded.target is _aten.expand.default else (expanded,)
+    if one.target is not _aten.unsqueeze.default or one.args[1] != 2:
+        return None
+    (source,) = _nodes(one, 1)
+    batch, heads, groups, length, size = _form(copy).shape
+    if tuple(_form(node).shape) != (batch, heads * groups, length, size):
+        return None
+    if tuple(_form(source).shape) != (batch, heads, length, size) or _form(source).stride(3) != 1:
+        return None
+    return source if stream_of(copy) == stream_of(node) and use.may_stand_for(expanded, copy) else None
+
+
+def _nodes(node: Node, count: int = 3) -> tuple[Node, ...]:
+    """The first arguments of a call, which are tensors."""
+    return tuple(each for each in node.args[:count] if isinstance(each, Node))
+
+
+def _form(node: Node) -> torch.Tensor:
+    form: torch.Tensor = node.meta["val"]
+    return form
+
+
+def _erase_unused(gm: GraphModule, node: Node) -> None:
+    while node.op == "call_function" and not node.users:
+        (before,) = _nodes(node, 1)
+        gm.graph.erase_node(node)
+        node = before

