@@ -14,7 +14,7 @@ namespace {
 namespace avx2 {
 
 struct Vec {
-  static constexpr int kWidth = 8;
+  static constexpr int64_t kWidth = 8;
   static constexpr int kSums = 8;
   using F = __m256;
 

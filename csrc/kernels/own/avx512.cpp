@@ -16,7 +16,7 @@ namespace {
 namespace avx512 {
 
 struct Vec {
-  static constexpr int kWidth = 16;
+  static constexpr int64_t kWidth = 16;
   static constexpr int kSums = 16;
   using F = __m512;
 

@@ -19,7 +19,7 @@ using own::RowProducts;
 // More rows are a matter of arithmetic, and are left to BLAS.
 constexpr int64_t kMostRows = 8;
 // What one part of a loop reads of a matrix.
-constexpr int64_t kPartBytes = 64 * 1024;
+constexpr int64_t kPartBytes = int64_t{64} * 1024;
 constexpr size_t kPartNs = 4'000;
 // Rows of the matrix whose results are summed apart before they are rounded or the bias is added.
 constexpr int64_t kApart = 64;

@@ -23,9 +23,9 @@ constexpr int64_t kLongRow = 512;  // bytes
 template <class T, int M, int R>
 AIRGRAPH_SIMD void sums_of(const RowProducts& p, const float* left, const T* right, float* out) {
   constexpr int kParts = M * R >= kBlock ? (2 * M * R <= Vec::kSums && M == 1 ? 2 : 1) : kBlock / (M * R);
-  constexpr int kVectors = kLine / (Vec::kWidth * static_cast<int>(sizeof(T)));  // of a line of `right`
+  constexpr int kVectors = kLine / static_cast<int>(Vec::kWidth * sizeof(T));  // of a line of `right`
   constexpr int kLoads = kVectors < kParts ? kParts : kVectors;
-  constexpr int kStep = kLoads * Vec::kWidth;
+  constexpr int64_t kStep = kLoads * Vec::kWidth;
   typename Vec::F sums[kParts][M][R];
 #pragma GCC unroll 8
   for (int part = 0; part < kParts; ++part) {
@@ -46,7 +46,7 @@ AIRGRAPH_SIMD void sums_of(const RowProducts& p, const float* left, const T* rig
       for (int r = 0; r < R; ++r) {
         if (R > 1 && v % kVectors == 0) {
           // The next rows, as one stream.
-          Vec::prefetch(reinterpret_cast<const char*>(right + R * p.right_ld + R * at) + r * kLine);
+          Vec::prefetch(reinterpret_cast<const char*>(right + R * p.right_ld + R * at) + int64_t{kLine} * r);
         }
         const auto w = Vec::load(right + r * p.right_ld + at);
 #pragma GCC unroll 8

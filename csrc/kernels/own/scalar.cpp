@@ -16,7 +16,7 @@ namespace {
 namespace scalar {
 
 struct Vec {
-  static constexpr int kWidth = 4;
+  static constexpr int64_t kWidth = 4;
   static constexpr int kSums = 8;
   using F = float __attribute__((vector_size(16)));
 
