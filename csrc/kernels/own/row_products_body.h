@@ -103,6 +103,66 @@ AIRGRAPH_SIMD void sums_of(const RowProducts& p, const float* left, const T* rig
   }
 }
 
+// The sums of one row of `left` with one row of `right`, still in one vector.
+template <class T>
+AIRGRAPH_SIMD typename Vec::F sum_of(const RowProducts& p, const float* left, const T* right) {
+  constexpr int kVectors = kLine / static_cast<int>(Vec::kWidth * sizeof(T));
+  constexpr int kParts = kVectors < 8 ? 4 : 8;
+  constexpr int64_t kStep = kParts * Vec::kWidth;
+  typename Vec::F sums[kParts];
+#pragma GCC unroll 8
+  for (int part = 0; part < kParts; ++part) {
+    sums[part] = Vec::zero();
+  }
+  int64_t k = 0;
+  for (; k + kStep <= p.k; k += kStep) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kParts; ++v) {
+      sums[v] = Vec::fma(Vec::load(left + k + v * Vec::kWidth), Vec::load(right + k + v * Vec::kWidth), sums[v]);
+    }
+  }
+  for (; k < p.k; k += Vec::kWidth) {
+    const int64_t count = p.k - k < Vec::kWidth ? p.k - k : Vec::kWidth;
+    sums[0] = Vec::fma(Vec::load_part(left + k, count), Vec::load_part(right + k, count), sums[0]);
+  }
+#pragma GCC unroll 4
+  for (int half = kParts / 2; half > 0; half /= 2) {
+#pragma GCC unroll 8
+    for (int part = 0; part < half; ++part) {
+      sums[part] = Vec::add(sums[part], sums[part + half]);
+    }
+  }
+  return sums[0];
+}
+
+// The rows [begin, end) of `right` one after the other, as one stream; four are added up together.
+template <class T>
+AIRGRAPH_SIMD void pass_one(const RowProducts& p, int64_t begin, int64_t end) {
+  const T* right = static_cast<const T*>(p.right) + begin * p.right_ld;
+  float* out = p.out;
+  int64_t n = begin;
+  for (; n + kBlock <= end; n += kBlock, out += kBlock) {
+    typename Vec::F four[kBlock];
+#pragma GCC unroll 4
+    for (int i = 0; i < kBlock; ++i, right += p.right_ld) {
+      four[i] = sum_of<T>(p, p.left, right);
+    }
+    Vec::sum4(four, out);
+  }
+  if (n < end) {
+    typename Vec::F four[kBlock];
+    float found[kBlock];
+#pragma GCC unroll 4
+    for (int i = 0; i < kBlock; ++i, right += p.right_ld) {
+      four[i] = n + i < end ? sum_of<T>(p, p.left, right) : Vec::zero();
+    }
+    Vec::sum4(four, found);
+    for (int i = 0; n + i < end; ++i) {
+      out[i] = found[i];
+    }
+  }
+}
+
 // The rows [begin, end) of `right`, R at a time, with M rows of `left` from `m` on.
 template <class T, int M, int R>
 AIRGRAPH_SIMD void pass(const RowProducts& p, int64_t m, int64_t begin, int64_t end) {
@@ -122,7 +182,7 @@ template <class T>
 AIRGRAPH_ENTRY void run(const RowProducts& p, int64_t begin, int64_t end) {
   constexpr int kMost = Vec::kSums / kBlock;  // rows of `left` in one pass
   if (p.rows == 1 && p.k * static_cast<int64_t>(sizeof(T)) >= kLongRow) {
-    return pass<T, 1, 1>(p, 0, begin, end);
+    return pass_one<T>(p, begin, end);
   }
   int64_t m = 0;
   for (; p.rows - m >= kMost; m += kMost) {
