@@ -15,6 +15,7 @@
 #include "../internals/forms.h"
 #include "../internals/holders.h"
 #include "../internals/host_pools.h"
+#include "../internals/huge_pages.h"
 #include "../internals/plain_copy.h"
 #include "../internals/private_device.h"
 #include "../internals/tensors.h"
@@ -297,6 +298,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   def_host_pool("release_host_pool", &release_host_pool);
   def_host_pool("stop_host_routing", &stop_host_routing);
   m.def("held_elsewhere", &held_elsewhere);
+  m.def("move_into_huge_pages", [](const std::vector<at::Tensor>& tensors) {
+    std::vector<c10::Storage> storages;
+    for (const auto& tensor : tensors) {
+      storages.push_back(tensor.storage());
+    }
+    const auto placed = move_into_huge_pages(storages);
+    return py::make_tuple(reinterpret_cast<uintptr_t>(placed.begin), placed.nbytes);
+  });
   m.def("allow_plain_copies", &PlainCopy::allow);
   m.def("unallocated", [](const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
                           const py::object& dtype) { return unallocated(sizes, strides, to_dtype(dtype)); });

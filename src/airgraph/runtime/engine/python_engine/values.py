@@ -53,6 +53,11 @@ def share_storage(a: torch.Tensor, b: torch.Tensor) -> bool:
     return dispatcher.alias_one_storage(a, b)
 
 
+def move_into_huge_pages(tensors: list[torch.Tensor]) -> tuple[int, int] | None:
+    """None: Python cannot move the memory of a tensor."""
+    return None
+
+
 def first_overlap(args: list[Any], written: list[int]) -> tuple[int, int] | None:
     """Of the arguments at `written` the first whose memory lies among another's, and that one."""
     spans = {i: _span(arg) for i, arg in enumerate(args) if isinstance(arg, torch.Tensor) and not is_foreign(arg)}
