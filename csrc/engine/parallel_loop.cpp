@@ -2,7 +2,7 @@
 
 #include <ATen/Parallel.h>
 
-#include <chrono>
+#include <algorithm>
 #include <thread>
 
 #include "spin.h"
@@ -16,6 +16,7 @@ namespace {
 constexpr size_t kWorthWakingNs = 30'000;
 // How often the calling thread looks for the end of the parts that workers have, before it gives way to others.
 constexpr int kMostLooks = 2000;
+constexpr int kMostInVain = 6;
 
 thread_local ParallelLoop* of_this_replay = nullptr;
 
@@ -37,43 +38,60 @@ ParallelLoop::Replay::~Replay() {
   of_this_replay = before_;
 }
 
+size_t ParallelLoop::threads_of_next() { return of_this_replay == nullptr ? 1 : of_this_replay->threads_; }
+
 void ParallelLoop::run(size_t parts, size_t part_ns, Body body, const void* context) {
-  if (parts > 1 && of_this_replay != nullptr) {
-    return of_this_replay->share(parts, part_ns, body, context);
+  auto* const loop = of_this_replay;
+  if (parts > 1 && loop != nullptr && at::get_num_threads() > 1 && (!loop->asked_ || loop->has_help_)) {
+    return loop->share(parts, parts * part_ns >= kWorthWakingNs, body, context);
   }
   for (size_t part = 0; part < parts; ++part) {
-    body(context, part);
+    body(context, part, 0);
   }
 }
 
-void ParallelLoop::share(size_t parts, size_t part_ns, Body body, const void* context) {
-  const bool is_worth_waking = parts * part_ns >= kWorthWakingNs;
-  auto& team = Team::instance();
-  if (!asked_) {
-    asked_ = true;
-    has_help_ = at::get_num_threads() > 1 && team.offer(*this, is_worth_waking);
-  } else if (has_help_ && is_worth_waking && team.has_sleepers()) {
-    team.wake();
-  }
-  if (!has_help_) {
-    for (size_t part = 0; part < parts; ++part) {
-      body(context, part);
-    }
-    return;
-  }
+void ParallelLoop::share(size_t parts, bool is_worth_waking, Body body, const void* context) {
   body_.store(body, std::memory_order_relaxed);
   context_.store(context, std::memory_order_relaxed);
   floats_.store(float_control(), std::memory_order_relaxed);
+  most_.store(std::min(threads_, static_cast<size_t>(at::get_num_threads())), std::memory_order_relaxed);
   done_.store(0, std::memory_order_relaxed);
   own_ = 0;
   state_.store((++loops_ << kLoopShift) | (static_cast<uint64_t>(parts) << kPartsShift), std::memory_order_release);
+  // Once there is work: a worker that wakes on this processor would find none, and sleep again.
+  const bool woke = ask_for_help(parts, is_worth_waking);
   uint64_t state = 0;
   size_t part = 0;
   while (claim(state, part)) {
-    body(context, part);
+    body(context, part, 0);
     ++own_;
   }
   wait_for_workers(parts);
+  if (woke) {
+    note(own_ < parts);
+  }
+}
+
+bool ParallelLoop::ask_for_help(size_t parts, bool is_worth_waking) {
+  auto& team = Team::instance();
+  if (is_worth_waking && loops_to_pass_ > 0) {
+    --loops_to_pass_;
+    is_worth_waking = false;
+  }
+  if (!asked_) {
+    asked_ = true;
+    has_help_ = team.offer(*this);
+  }
+  if (!has_help_ || !is_worth_waking || !team.has_sleepers()) {
+    return false;
+  }
+  team.wake(std::min(parts, most_.load(std::memory_order_relaxed)) - 1);
+  return true;
+}
+
+void ParallelLoop::note(bool found_help) {
+  in_vain_ = found_help ? 0 : std::min(in_vain_ + 1, kMostInVain);
+  loops_to_pass_ = found_help ? 0 : 1 << in_vain_;
 }
 
 bool ParallelLoop::claim(uint64_t& state, size_t& part) {
@@ -90,22 +108,17 @@ bool ParallelLoop::claim(uint64_t& state, size_t& part) {
 }
 
 bool ParallelLoop::help(size_t worker) {
-  if (worker + 1 >= threads_) {
-    return false;
-  }
   bool found = false;
   while (true) {
     // What belongs to the loop that a part is claimed of: the calling thread waits for that part before the next loop.
     uint64_t state = 0;
     size_t part = 0;
-    if (!claim(state, part)) {
+    if (worker + 1 >= most_.load(std::memory_order_relaxed) || !claim(state, part)) {
       return found;
     }
-    if (!found) {
-      set_float_control(floats_.load(std::memory_order_relaxed));
-      found = true;
-    }
-    body_.load(std::memory_order_relaxed)(context_.load(std::memory_order_relaxed), part);
+    set_float_control(floats_.load(std::memory_order_relaxed));
+    found = true;
+    body_.load(std::memory_order_relaxed)(context_.load(std::memory_order_relaxed), part, worker + 1);
     done_.fetch_add(1, std::memory_order_release);
   }
 }

@@ -12,8 +12,8 @@ namespace airgraph {
 // one part at most, and the calling thread alone comes to the end.
 class ParallelLoop final : public Helped {
  public:
-  // Computes one part; throws nothing.
-  using Body = void (*)(const void* context, size_t part);
+  // Computes one part, on a thread of that number among those that share the loop; the calling thread's is 0.
+  using Body = void (*)(const void* context, size_t part, size_t thread) noexcept;
   static constexpr size_t kMostParts = 0xFFFF;
 
   explicit ParallelLoop(size_t threads);
@@ -34,6 +34,9 @@ class ParallelLoop final : public Helped {
   // All parts, one thread's or several threads'; returns when they are done. part_ns: about how long one takes.
   static void run(size_t parts, size_t part_ns, Body body, const void* context);
 
+  // That may share the next loop of the calling thread.
+  static size_t threads_of_next();
+
   bool help(size_t worker) override;
   void survive_fork() override;
   size_t threads() const override { return threads_; }
@@ -44,7 +47,11 @@ class ParallelLoop final : public Helped {
   static constexpr int kPartsShift = 16;
   static constexpr int kLoopShift = 32;
 
-  void share(size_t parts, size_t part_ns, Body body, const void* context);
+  void share(size_t parts, bool is_worth_waking, Body body, const void* context);
+  // From the workers, for the loop that is published; whether sleepers were woken.
+  bool ask_for_help(size_t parts, bool is_worth_waking);
+  // What came of having woken them.
+  void note(bool found_help);
   bool claim(uint64_t& state, size_t& part);
   void wait_for_workers(size_t parts);
 
@@ -54,11 +61,15 @@ class ParallelLoop final : public Helped {
   size_t own_ = 0;
   bool asked_ = false;  // for help, in this replay
   bool has_help_ = false;
+  // How often in a row a worker that was woken came to nothing, and for how many loops none is woken therefore: the
+  // other processors are taken.
+  int in_vain_ = 0, loops_to_pass_ = 0;
 
   alignas(64) std::atomic<uint64_t> state_{0};
   std::atomic<Body> body_{nullptr};
   std::atomic<const void*> context_{nullptr};
   std::atomic<uint32_t> floats_{0};
+  std::atomic<size_t> most_{0};              // threads
   alignas(64) std::atomic<size_t> done_{0};  // by workers
 };
 

@@ -82,7 +82,10 @@ void Schedule::run() {
   runner_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   begun_.store(replay + 1, std::memory_order_release);
   auto& team = Team::instance();
-  const bool has_help = team.offer(*this, is_worth_waking_);
+  const bool has_help = team.offer(*this);
+  if (has_help && is_worth_waking_ && team.has_sleepers()) {
+    team.wake(threads_ - 1);
+  }
   bool is_finished = false;
   while (!is_finished) {
     if (!try_all(replay, is_finished) && !is_finished) {
@@ -156,7 +159,7 @@ bool Schedule::advance(Stream& stream, bool is_caller) {
     if (is_caller) {
       stream.state.store(state, std::memory_order_release);
       if (part.awaited && is_worth_waking_ && Team::instance().has_sleepers()) {
-        Team::instance().wake();
+        Team::instance().wake(threads_ - 1);
       }
       continue;
     }

@@ -80,12 +80,13 @@ Tier Tape::append(RecordedCall call) {
 void Tape::run_beside(const std::vector<Segment>& segments, size_t threads, bool is_worth_waking) {
   segments_ = segments;
   schedule_ = std::make_unique<Schedule>(entries_, segments, threads, is_worth_waking);
+  // Where streams run beside one another, the team is theirs.
+  loop_.reset();
 }
 
 void Tape::replay() {
   const ReplayGuard guard;
-  // Where streams run beside one another, the team is theirs.
-  const ParallelLoop::Replay loops(schedule_ == nullptr ? loop_.get() : nullptr);
+  const ParallelLoop::Replay loops(loop_.get());
   run(entries_, schedule_.get());
 }
 
@@ -99,7 +100,7 @@ std::vector<Moment> Tape::timeline(size_t rounds) {
   std::vector<Moment> moments;
   {
     const ReplayGuard guard;
-    const ParallelLoop::Replay loops(schedule_ == nullptr ? loop_.get() : nullptr);
+    const ParallelLoop::Replay loops(loop_.get());
     std::unique_ptr<Schedule> schedule;
     if (schedule_ != nullptr) {
       schedule = std::make_unique<Schedule>(entries, segments_, schedule_->threads(), true);

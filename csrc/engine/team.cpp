@@ -62,7 +62,7 @@ void Team::leave(Helped& helped) {
   }
 }
 
-bool Team::offer(Helped& helped, bool is_worth_waking) {
+bool Team::offer(Helped& helped) {
   if (busy_.exchange(true, std::memory_order_acquire)) {
     return false;
   }
@@ -75,20 +75,23 @@ bool Team::offer(Helped& helped, bool is_worth_waking) {
   }
   if (has_sleepers()) {
     const auto now = Clock::now();
-    if (is_worth_waking || now - last_missed_ < kAwake) {
-      wake();
+    if (now - last_missed_ < kAwake) {
+      wake(helped.threads() - 1);
     }
     last_missed_ = now;
   }
   return true;
 }
 
-void Team::wake() {
+void Team::wake(size_t most) {
+  size_t woken = 0;
   {
     const std::lock_guard lock(mutex_);
-    wakes_ = sleepers_.load(std::memory_order_relaxed);
+    woken = wakes_ = std::min(most, sleepers_.load(std::memory_order_relaxed));
   }
-  wanted_.notify_all();
+  for (; woken > 0; --woken) {
+    wanted_.notify_one();
+  }
 }
 
 void Team::hire() {

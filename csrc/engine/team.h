@@ -24,14 +24,15 @@ class Team {
   // Returns when no worker looks at it any more.
   void leave(Helped& helped);
 
-  // Lets the workers help, unless they have another replay to help with. is_worth_waking: those that sleep, too;
-  // otherwise only where replays follow one another closely.
-  bool offer(Helped& helped, bool is_worth_waking);
+  // Lets the workers help, unless they have another replay to help with. Those that sleep do so only where replays
+  // follow one another closely, or when they are woken.
+  bool offer(Helped& helped);
   // That replay is over.
   void done() { busy_.store(false, std::memory_order_release); }
 
   bool has_sleepers() const { return sleepers_.load(std::memory_order_relaxed) != 0; }
-  void wake();
+  // At most so many of them.
+  void wake(size_t most);
 
  private:
   using Clock = std::chrono::steady_clock;

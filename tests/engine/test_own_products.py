@@ -62,6 +62,34 @@ def test_they_are_not_further_from_float64_than_eager(kind: str, rows: int, dtyp
     assert further_off(ours, theirs, exact) <= 1.02
 
 
+@pytest.mark.parametrize("k", [4096, 14336, 65536])
+@pytest.mark.parametrize("rows", [1, 2, 4, 8])
+@pytest.mark.parametrize("sign", ["both", "positive"])
+def test_long_rows_are_not_further_off(sign: str, rows: int, k: int) -> None:
+    """One chain of additions as long as a row would be."""
+    ours, theirs, exact = [], [], []
+    for seed in range(3):
+        generator = torch.Generator().manual_seed(seed)
+        left, right = (values(count, k, dtype=torch.float32, generator=generator) for count in (rows, 32))
+        if sign == "positive":
+            left, right = left.abs(), right.abs()
+        out = torch.empty(rows, 32)
+        assert by_engine("aten::mm", left, right.t(), out=out) == "own"
+        ours.append(out)
+        theirs.append(left @ right.t())
+        exact.append(left.double() @ right.double().t())
+    assert further_off(ours, theirs, exact) <= 1.02
+
+
+@pytest.mark.parametrize(("batch", "n", "k"), [(4096, 4, 16), (300, 16, 64), (70, 1, 1), (5, 300, 500)])
+def test_many_matrices_share_the_parts_of_a_loop(batch: int, n: int, k: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    left, right = (values(batch, count, k, dtype=torch.float32, generator=generator) for count in (2, n))
+    out = torch.empty(batch, 2, n)
+    assert by_engine("aten::bmm", left, right.transpose(1, 2), out=out) == "own"
+    torch.testing.assert_close(out, left @ right.transpose(1, 2), rtol=1e-4, atol=1e-4)
+
+
 @given(
     rows=st.integers(1, 8),
     n=st.integers(1, 90),

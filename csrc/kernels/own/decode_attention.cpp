@@ -18,6 +18,8 @@ using own::Element;
 
 // Keys and values are read at about this.
 constexpr double kBytesPerNs = 20;
+// Rows of queries that share a head of keys; as in passes/analysis/few_rows.py.
+constexpr int64_t kMostSharing = 64;
 
 struct AttentionCtx final : Step {
   at::Tensor out, query, key, value, mask;  // [batch, heads, queries or length, size]; mask expanded, or undefined
@@ -28,10 +30,10 @@ struct AttentionCtx final : Step {
   own::RowProductsFn products;
   const own::AttentionFns* fns;
   Element element;
-};
+  float* scratch;  // of a replay: as much as `scratch_numel()` for each thread
 
-struct Scratch {
-  std::vector<float> query, scores, mask, mixed;
+  int64_t padded() const { return (length + own::kPadding - 1) / own::kPadding * own::kPadding; }
+  int64_t scratch_numel() const { return groups * queries * 2 * (size + padded()); }
 };
 
 template <class T>
@@ -65,7 +67,7 @@ void write_row(const at::Tensor& to, int64_t b, int64_t h, int64_t row, int64_t 
 }
 
 // Positions up to the last that some query may see; those beyond it have no weight.
-int64_t seen(const std::vector<float>& mask, int64_t rows, int64_t ld, int64_t length) {
+int64_t seen(const float* mask, int64_t rows, int64_t ld, int64_t length) {
   constexpr float kNone = -std::numeric_limits<float>::infinity();
   int64_t most = 0;
   for (int64_t m = 0; m < rows; ++m) {
@@ -79,52 +81,46 @@ int64_t seen(const std::vector<float>& mask, int64_t rows, int64_t ld, int64_t l
 }
 
 // One head of keys and all that share it.
-void run_attention_part(const void* context, size_t part) {
+void run_attention_part(const void* context, size_t part, size_t thread) noexcept {
   const auto& ctx = *static_cast<const AttentionCtx*>(context);
-  thread_local Scratch scratch;
   const int64_t b = static_cast<int64_t>(part) / ctx.shared;
   const int64_t shared = static_cast<int64_t>(part) % ctx.shared;
   const int64_t rows = ctx.groups * ctx.queries;
-  const int64_t padded = (ctx.length + own::kPadding - 1) / own::kPadding * own::kPadding;
-  scratch.query.resize(static_cast<size_t>(rows * ctx.size));
-  scratch.scores.resize(static_cast<size_t>(rows * padded));
-  scratch.mixed.resize(static_cast<size_t>(rows * ctx.size));
+  const int64_t padded = ctx.padded();
+  float* const query = ctx.scratch + static_cast<int64_t>(thread) * ctx.scratch_numel();
+  float* const mixed = query + rows * ctx.size;
+  float* const scores = mixed + rows * ctx.size;
+  float* const masks = scores + rows * padded;
   int64_t length = ctx.length;
-  if (ctx.mask.defined()) {
-    scratch.mask.resize(static_cast<size_t>(rows * padded));
-  }
   for (int64_t m = 0; m < rows; ++m) {
     const int64_t head = shared * ctx.groups + m / ctx.queries;
-    read_row(ctx.query, b, head, m % ctx.queries, ctx.size, scratch.query.data() + m * ctx.size);
+    read_row(ctx.query, b, head, m % ctx.queries, ctx.size, query + m * ctx.size);
     if (ctx.mask.defined()) {
-      read_row(ctx.mask, b, head, m % ctx.queries, ctx.length, scratch.mask.data() + m * padded);
+      read_row(ctx.mask, b, head, m % ctx.queries, ctx.length, masks + m * padded);
     }
   }
   if (ctx.mask.defined()) {
-    length = std::max<int64_t>(1, seen(scratch.mask, rows, padded, ctx.length));
+    length = std::max<int64_t>(1, seen(masks, rows, padded, ctx.length));
   }
   const auto at = [&](const at::Tensor& t) {
     return static_cast<const char*>(t.const_data_ptr()) +
            (b * t.stride(0) + shared * t.stride(1)) * static_cast<int64_t>(t.element_size());
   };
-  const own::RowProducts products{scratch.query.data(),  ctx.size, rows, at(ctx.key), ctx.key.stride(2), ctx.size,
-                                  scratch.scores.data(), padded};
+  const own::RowProducts products{query, ctx.size, rows, at(ctx.key), ctx.key.stride(2), ctx.size, scores, padded};
   ctx.products(products, 0, length);
-  std::vector<float>& scores = scratch.scores;
-  float by[64];
+  float by[kMostSharing];
   for (int64_t m = 0; m < rows; ++m) {
-    const float* mask = ctx.mask.defined() ? scratch.mask.data() + m * padded : nullptr;
+    const float* mask = ctx.mask.defined() ? masks + m * padded : nullptr;
     // Where nothing may be seen the result is zero, as of the flash kernel.
-    const float sum = ctx.fns->softmax(scores.data() + m * padded, mask, length, ctx.scale);
+    const float sum = ctx.fns->softmax(scores + m * padded, mask, length, ctx.scale);
     by[m] = sum == 0 ? 0 : 1 / sum;
   }
-  const own::WeightedRows weighted{
-      scores.data(),        padded,  rows, at(ctx.value), ctx.value.stride(2), length, ctx.size,
-      scratch.mixed.data(), ctx.size};
+  const own::WeightedRows weighted{scores, padded,   rows,  at(ctx.value), ctx.value.stride(2),
+                                   length, ctx.size, mixed, ctx.size};
   ctx.fns->weighted[static_cast<int>(ctx.element)](weighted);
   for (int64_t m = 0; m < rows; ++m) {
     const int64_t head = shared * ctx.groups + m / ctx.queries;
-    const float* from = scratch.mixed.data() + m * ctx.size;
+    const float* from = mixed + m * ctx.size;
     switch (ctx.dtype) {
       case at::kBFloat16:
         write_row<at::BFloat16>(ctx.out, b, head, m % ctx.queries, ctx.size, from, by[m]);
@@ -140,6 +136,13 @@ void run_attention_part(const void* context, size_t part) {
 
 void run_attention(Step* step) {
   auto& ctx = *static_cast<AttentionCtx*>(step);
+  // Of the thread that replays, for all its attentions: a part must not fail.
+  thread_local std::vector<float> scratch;
+  const auto numel = static_cast<size_t>(ctx.scratch_numel()) * ParallelLoop::threads_of_next();
+  if (scratch.size() < numel) {
+    scratch.resize(numel);
+  }
+  ctx.scratch = scratch.data();
   ParallelLoop::run(static_cast<size_t>(ctx.batch * ctx.shared), ctx.part_ns, &run_attention_part, &ctx);
 }
 
@@ -152,8 +155,10 @@ std::optional<PreparedStep> make_attention(const torch::jit::Stack& args, c10::A
   ctx->dtype = ctx->query.scalar_type();
   const auto element = own::element_of(ctx->dtype);
   const auto lies_in_rows = [&](const at::Tensor& t) { return t.scalar_type() == ctx->dtype && t.stride(3) == 1; };
-  if (!element || *element == Element::i8 || ctx->query.dim() != 4 || ctx->key.dim() != 4 || !lies_in_rows(ctx->key) ||
-      !lies_in_rows(ctx->value) || ctx->out.numel() == 0 || ctx->key.numel() == 0) {
+  if (!element || *element == Element::i8 || ctx->query.dim() != 4 || ctx->key.dim() != 4 ||
+      ctx->key.sizes() != ctx->value.sizes() || ctx->query.size(0) != ctx->key.size(0) ||
+      ctx->query.size(3) != ctx->key.size(3) || !lies_in_rows(ctx->key) || !lies_in_rows(ctx->value) ||
+      ctx->out.numel() == 0 || ctx->key.numel() == 0) {
     return std::nullopt;
   }
   ctx->batch = ctx->query.size(0);
@@ -163,7 +168,7 @@ std::optional<PreparedStep> make_attention(const torch::jit::Stack& args, c10::A
   ctx->shared = ctx->key.size(1);
   ctx->length = ctx->key.size(2);
   ctx->groups = ctx->heads / ctx->shared;
-  if (ctx->groups * ctx->queries > 64 || ctx->heads != ctx->groups * ctx->shared) {
+  if (ctx->groups * ctx->queries > kMostSharing || ctx->heads != ctx->groups * ctx->shared) {
     return std::nullopt;
   }
   if (!args[3].isNone()) {

@@ -20,7 +20,8 @@ using own::RowProducts;
 constexpr int64_t kMostRows = 8;
 // What one part of a loop reads of a matrix.
 constexpr int64_t kPartBytes = int64_t{64} * 1024;
-constexpr size_t kPartNs = 4'000;
+// Matrices are read at about this.
+constexpr int64_t kReadPerNs = 16;
 // Rows of the matrix whose results are summed apart before they are rounded or the bias is added.
 constexpr int64_t kApart = 64;
 
@@ -30,6 +31,8 @@ struct ProductsCtx final : Step {
   at::Tensor scale, bias;       // as out, or undefined; out = left @ right * scale + bias
   int64_t batch, rows, n, k;
   int64_t part_rows, parts;  // of one matrix
+  int64_t part_matrices;     // where a matrix has one part
+  size_t all_parts, part_ns;
   size_t row_nbytes;
   at::ScalarType dtype;  // of left, out and bias
   bool reads_in_place, writes_in_place;
@@ -71,11 +74,7 @@ void round_to(ProductsCtx& ctx, const float* sums, int64_t matrix, int64_t begin
   }
 }
 
-void run_products_part(const void* context, size_t part) {
-  auto& ctx = *const_cast<ProductsCtx*>(static_cast<const ProductsCtx*>(context));
-  const int64_t matrix = static_cast<int64_t>(part) / ctx.parts;
-  const int64_t begin = static_cast<int64_t>(part) % ctx.parts * ctx.part_rows;
-  const int64_t end = std::min(ctx.n, begin + ctx.part_rows);
+void run_rows(ProductsCtx& ctx, int64_t matrix, int64_t begin, int64_t end) noexcept {
   RowProducts products{ctx.left_data + matrix * ctx.left_step,
                        ctx.left_ld,
                        ctx.rows,
@@ -105,6 +104,20 @@ void run_products_part(const void* context, size_t part) {
       default:
         round_to<float>(ctx, sums, matrix, from, to);
     }
+  }
+}
+
+// Some rows of one matrix, or some small matrices.
+void run_products_part(const void* context, size_t part, size_t /*thread*/) noexcept {
+  auto& ctx = *const_cast<ProductsCtx*>(static_cast<const ProductsCtx*>(context));
+  const auto number = static_cast<int64_t>(part);
+  if (ctx.parts > 1) {
+    const int64_t begin = number % ctx.parts * ctx.part_rows;
+    return run_rows(ctx, number / ctx.parts, begin, std::min(ctx.n, begin + ctx.part_rows));
+  }
+  const int64_t end = std::min(ctx.batch, (number + 1) * ctx.part_matrices);
+  for (int64_t matrix = number * ctx.part_matrices; matrix < end; ++matrix) {
+    run_rows(ctx, matrix, 0, ctx.n);
   }
 }
 
@@ -149,7 +162,7 @@ void run_products(Step* step) {
     ctx.left_ld = ctx.k;
     ctx.left_step = ctx.rows * ctx.k;
   }
-  ParallelLoop::run(static_cast<size_t>(ctx.batch * ctx.parts), kPartNs, &run_products_part, &ctx);
+  ParallelLoop::run(ctx.all_parts, ctx.part_ns, &run_products_part, &ctx);
 }
 
 // scale, bias: may be undefined.
@@ -194,10 +207,17 @@ std::optional<PreparedStep> make(const at::Tensor& left, const at::Tensor& right
   ctx->writes_in_place =
       dtype == at::kFloat && !scale.defined() && !bias.defined() && (ctx->out.stride(2) == 1 || ctx->n == 1);
   ctx->run = own::row_products(*element);
-  if (static_cast<size_t>(ctx->batch * ctx->parts) > ParallelLoop::kMostParts) {
+  const int64_t matrix_nbytes = ctx->n * static_cast<int64_t>(ctx->row_nbytes);
+  ctx->part_matrices = ctx->parts > 1 ? 1 : std::clamp<int64_t>(kPartBytes / matrix_nbytes, 1, ctx->batch);
+  ctx->all_parts = static_cast<size_t>(ctx->parts > 1 ? ctx->batch * ctx->parts
+                                                      : (ctx->batch + ctx->part_matrices - 1) / ctx->part_matrices);
+  const auto part_nbytes =
+      ctx->parts > 1 ? ctx->part_rows * static_cast<int64_t>(ctx->row_nbytes) : ctx->part_matrices * matrix_nbytes;
+  ctx->part_ns = static_cast<size_t>(part_nbytes / kReadPerNs);
+  if (ctx->all_parts > ParallelLoop::kMostParts) {
     return std::nullopt;
   }
-  const bool has_parts = ctx->batch * ctx->parts > 1;
+  const bool has_parts = ctx->all_parts > 1;
   return PreparedStep{&run_products, std::move(ctx), Tier::own, has_parts};
 }
 

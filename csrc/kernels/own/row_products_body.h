@@ -18,6 +18,8 @@ constexpr int kBlock = 4;
 // One row of `left` with long rows: one at a time. Memory is read twice as fast in one stream as in four. Of short
 // ones, adding up the vector of a sum takes as long as the sum, and four are added up together.
 constexpr int64_t kLongRow = 512;  // bytes
+// So many steps are summed apart: a chain of additions as long as a row is has a worse sum than BLAS's.
+constexpr int64_t kFold = Vec::kWidth >= 8 ? 64 : 16;
 
 // The sums of M rows of `left` with R rows of `right`, each in kParts vectors: shorter chains, and the better sum.
 template <class T, int M, int R>
@@ -26,61 +28,66 @@ AIRGRAPH_SIMD void sums_of(const RowProducts& p, const float* left, const T* rig
   constexpr int kVectors = kLine / static_cast<int>(Vec::kWidth * sizeof(T));  // of a line of `right`
   constexpr int kLoads = kVectors < kParts ? kParts : kVectors;
   constexpr int64_t kStep = kLoads * Vec::kWidth;
-  typename Vec::F sums[kParts][M][R];
+  typename Vec::F totals[M][R];
+  for (int64_t k = 0; k < p.k || k == 0;) {
+    const bool is_first = k == 0;
+    const int64_t until = p.k - k > kFold * kStep ? k + kFold * kStep : p.k;
+    typename Vec::F sums[kParts][M][R];
 #pragma GCC unroll 8
-  for (int part = 0; part < kParts; ++part) {
-#pragma GCC unroll 8
-    for (int m = 0; m < M; ++m) {
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) {
-        sums[part][m][r] = Vec::zero();
-      }
-    }
-  }
-  int64_t k = 0;
-  for (; k + kStep <= p.k; k += kStep) {
-#pragma GCC unroll 16
-    for (int v = 0; v < kLoads; ++v) {
-      const int64_t at = k + v * Vec::kWidth;
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) {
-        if (R > 1 && v % kVectors == 0) {
-          // The next rows, as one stream.
-          Vec::prefetch(reinterpret_cast<const char*>(right + R * p.right_ld + R * at) + int64_t{kLine} * r);
-        }
-        const auto w = Vec::load(right + r * p.right_ld + at);
-#pragma GCC unroll 8
-        for (int m = 0; m < M; ++m) {
-          sums[v % kParts][m][r] = Vec::fma(Vec::load(left + m * p.left_ld + at), w, sums[v % kParts][m][r]);
-        }
-      }
-    }
-  }
-  for (; k < p.k; k += Vec::kWidth) {
-    const int64_t count = p.k - k < Vec::kWidth ? p.k - k : Vec::kWidth;
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const auto w = Vec::load_part(right + r * p.right_ld + k, count);
+    for (int part = 0; part < kParts; ++part) {
 #pragma GCC unroll 8
       for (int m = 0; m < M; ++m) {
-        sums[0][m][r] = Vec::fma(Vec::load_part(left + m * p.left_ld + k, count), w, sums[0][m][r]);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) {
+          sums[part][m][r] = Vec::zero();
+        }
       }
     }
-  }
+    for (; k + kStep <= until; k += kStep) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kLoads; ++v) {
+        const int64_t at = k + v * Vec::kWidth;
 #pragma GCC unroll 8
-  for (int part = 1; part < kParts; ++part) {
+        for (int r = 0; r < R; ++r) {
+          if (R > 1 && v % kVectors == 0) {
+            // The next rows, as one stream.
+            Vec::prefetch(reinterpret_cast<const char*>(right + R * p.right_ld + R * at) + int64_t{kLine} * r);
+          }
+          const auto w = Vec::load(right + r * p.right_ld + at);
+#pragma GCC unroll 8
+          for (int m = 0; m < M; ++m) {
+            sums[v % kParts][m][r] = Vec::fma(Vec::load(left + m * p.left_ld + at), w, sums[v % kParts][m][r]);
+          }
+        }
+      }
+    }
+    for (; k < until; k += Vec::kWidth) {
+      const int64_t count = until - k < Vec::kWidth ? until - k : Vec::kWidth;
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const auto w = Vec::load_part(right + r * p.right_ld + k, count);
+#pragma GCC unroll 8
+        for (int m = 0; m < M; ++m) {
+          sums[0][m][r] = Vec::fma(Vec::load_part(left + m * p.left_ld + k, count), w, sums[0][m][r]);
+        }
+      }
+    }
 #pragma GCC unroll 8
     for (int m = 0; m < M; ++m) {
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
-        sums[0][m][r] = Vec::add(sums[0][m][r], sums[part][m][r]);
+#pragma GCC unroll 8
+        for (int part = 1; part < kParts; ++part) {
+          sums[0][m][r] = Vec::add(sums[0][m][r], sums[part][m][r]);
+        }
+        totals[m][r] = is_first ? sums[0][m][r] : Vec::add(totals[m][r], sums[0][m][r]);
       }
     }
   }
   if constexpr (R == kBlock) {
 #pragma GCC unroll 8
     for (int m = 0; m < M; ++m) {
-      Vec::sum4(sums[0][m], out + m * p.out_ld);
+      Vec::sum4(totals[m], out + m * p.out_ld);
     }
   } else {
     static_assert(R == 1);
@@ -90,7 +97,7 @@ AIRGRAPH_SIMD void sums_of(const RowProducts& p, const float* left, const T* rig
       float found[kBlock];
 #pragma GCC unroll 8
       for (int i = 0; i < kBlock; ++i) {
-        four[i] = first + i < M ? sums[0][first + i < M ? first + i : 0][0] : Vec::zero();
+        four[i] = first + i < M ? totals[first + i < M ? first + i : 0][0] : Vec::zero();
       }
       Vec::sum4(four, found);
 #pragma GCC unroll 8
@@ -109,30 +116,34 @@ AIRGRAPH_SIMD typename Vec::F sum_of(const RowProducts& p, const float* left, co
   constexpr int kVectors = kLine / static_cast<int>(Vec::kWidth * sizeof(T));
   constexpr int kParts = kVectors < 8 ? 4 : 8;
   constexpr int64_t kStep = kParts * Vec::kWidth;
-  typename Vec::F sums[kParts];
+  auto total = Vec::zero();
+  for (int64_t k = 0; k < p.k;) {
+    const int64_t until = p.k - k > kFold * kStep ? k + kFold * kStep : p.k;
+    typename Vec::F sums[kParts];
 #pragma GCC unroll 8
-  for (int part = 0; part < kParts; ++part) {
-    sums[part] = Vec::zero();
-  }
-  int64_t k = 0;
-  for (; k + kStep <= p.k; k += kStep) {
-#pragma GCC unroll 8
-    for (int v = 0; v < kParts; ++v) {
-      sums[v] = Vec::fma(Vec::load(left + k + v * Vec::kWidth), Vec::load(right + k + v * Vec::kWidth), sums[v]);
+    for (int part = 0; part < kParts; ++part) {
+      sums[part] = Vec::zero();
     }
-  }
-  for (; k < p.k; k += Vec::kWidth) {
-    const int64_t count = p.k - k < Vec::kWidth ? p.k - k : Vec::kWidth;
-    sums[0] = Vec::fma(Vec::load_part(left + k, count), Vec::load_part(right + k, count), sums[0]);
-  }
+    for (; k + kStep <= until; k += kStep) {
+#pragma GCC unroll 8
+      for (int v = 0; v < kParts; ++v) {
+        sums[v] = Vec::fma(Vec::load(left + k + v * Vec::kWidth), Vec::load(right + k + v * Vec::kWidth), sums[v]);
+      }
+    }
+    for (; k < until; k += Vec::kWidth) {
+      const int64_t count = until - k < Vec::kWidth ? until - k : Vec::kWidth;
+      sums[0] = Vec::fma(Vec::load_part(left + k, count), Vec::load_part(right + k, count), sums[0]);
+    }
 #pragma GCC unroll 4
-  for (int half = kParts / 2; half > 0; half /= 2) {
+    for (int half = kParts / 2; half > 0; half /= 2) {
 #pragma GCC unroll 8
-    for (int part = 0; part < half; ++part) {
-      sums[part] = Vec::add(sums[part], sums[part + half]);
+      for (int part = 0; part < half; ++part) {
+        sums[part] = Vec::add(sums[part], sums[part + half]);
+      }
     }
+    total = Vec::add(total, sums[0]);
   }
-  return sums[0];
+  return total;
 }
 
 // The rows [begin, end) of `right` one after the other, as one stream; four are added up together.
