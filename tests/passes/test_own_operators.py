@@ -193,3 +193,146 @@ def test_rows_that_change_with_the_call() -> None:
     with torch.no_grad():
         for each in args:
             torch.testing.assert_close(compiled(*each), quantised(*each), rtol=1e-4, atol=1e-4)
+
+
+class TestWhatIsWrittenMeanwhile:
+    """A product is computed where the program has it, whatever is written before its scale is multiplied in."""
+
+    @staticmethod
+    def check(program: Callable[..., Any], args: Callable[[], tuple[Tensor, ...]], **options: Any) -> None:
+        for _ in range(10):
+            mine, theirs = args(), args()
+            for one, other in zip(mine, theirs, strict=True):
+                other.copy_(one)
+            expected = program(*theirs)
+            out, _ = changes(program, *mine, **options)
+            torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-2)
+
+    @staticmethod
+    def args() -> tuple[Tensor, ...]:
+        return torch.randn(ROWS, 64), torch.randint(-128, 128, (400, 64), dtype=torch.int8), torch.rand(400)
+
+    @pytest.mark.parametrize("written", ["left", "right"])
+    def test_before_the_scale(self, written: str) -> None:
+        def program(x: Tensor, weight: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+            product = x @ weight.t().to(x.dtype)
+            (x if written == "left" else weight).zero_()
+            with airgraph.scope.stream("side"):
+                other = scale * 2
+            return product * scale, other
+
+        self.check(program, self.args)
+
+    def test_on_another_stream_that_waits_for_the_product(self) -> None:
+        def program(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
+            done = airgraph.Event("done")
+            product = x @ weight.t().to(x.dtype)
+            done.record()
+            with airgraph.scope.stream("side"):
+                done.wait()
+                x.add_(1)
+            return product * scale
+
+        self.check(program, self.args)
+
+    def test_by_a_pass_of_the_users(self) -> None:
+        def write_in_place(gm: torch.fx.GraphModule, *_: Any) -> None:
+            for node in gm.graph.find_nodes(op="call_function", target=torch.ops.aten.add.Tensor):
+                node.target = torch.ops.aten.add_.Tensor
+
+        def program(x: Tensor, weight: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+            tripled = x * 3
+            product = tripled @ weight.t().to(x.dtype)
+            return product * scale, tripled + 1
+
+        self.check(program, self.args, post_grad_custom_pre_pass=write_in_place)
+
+    def test_a_scale_that_is_made_or_written_later(self) -> None:
+        def program(x: Tensor, weight: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+            product = x @ weight.t().to(x.dtype)
+            doubled = scale * product.sum()
+            scale.add_(1)
+            return product * doubled, (x @ weight.t().to(x.dtype)) * scale
+
+        self.check(program, self.args)
+
+
+def test_keys_that_two_attentions_share() -> None:
+    def program(q: Tensor, k: Tensor, v: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        def repeat(x: Tensor) -> Tensor:
+            return x[:, :, None].expand(1, 2, 3, 16, 8).reshape(1, 6, 16, 8)
+
+        keys = repeat(k)
+        first = F.scaled_dot_product_attention(q, keys, w)
+        second = F.scaled_dot_product_attention(q * 2, keys, repeat(v))
+        k.zero_()
+        return first, second
+
+    def args() -> tuple[Tensor, ...]:
+        generator = torch.Generator().manual_seed(0)
+        shapes = ((1, 6, 1, 8), (1, 2, 16, 8), (1, 2, 16, 8), (1, 6, 16, 8))
+        return tuple(torch.randn(shape, generator=generator) for shape in shapes)
+
+    out, found = changes(program, *args())
+    assert found["decode_attention"] == 2
+    torch.testing.assert_close(out, program(*args()))
+
+
+def test_how_many_keys_there_are_may_vary() -> None:
+    def program(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        def repeat(x: Tensor) -> Tensor:
+            return x[:, :, None].expand(-1, -1, 3, -1, -1).reshape(1, 6, x.shape[2], 8)
+
+        return F.scaled_dot_product_attention(q, repeat(k), repeat(v))
+
+    compiled = torch.compile(program, backend="airgraph", fullgraph=True, dynamic=True)
+    with torch.no_grad():
+        for length in (16, 5, 33):
+            q, k, v = torch.randn(1, 6, 1, 8), torch.randn(1, 2, length, 8), torch.randn(1, 2, length, 8)
+            torch.testing.assert_close(compiled(q, k, v), program(q, k, v))
+    assert airgraph.explain().to_dict()["passes"]["decode_attention"] == 1
+
+
+def test_attention_that_the_kernel_leaves_stays_eagers() -> None:
+    q, k = torch.randn(1, 32, 5, 8), torch.randn(1, 2, 16, 8)
+    _, found = changes(lambda q, k: F.scaled_dot_product_attention(q, k, k, enable_gqa=True), q, k)
+    assert found["decode_attention"] == 0
+
+
+def test_a_profile_runs_the_kernels_that_replays_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airgraph.runtime.cpu import profile
+
+    seen: list[tuple[str, ...]] = []
+    assemble = profile.assemble
+
+    def noted(*args: Any, **given: Any) -> Any:
+        made = assemble(*args, **given)
+        seen.append(made.tiers)
+        return made
+
+    monkeypatch.setattr(profile, "assemble", noted)
+    for kernels in ("exact", "fast"):
+        torch._dynamo.reset()
+        airgraph.reset()
+        changes(lambda x, w: x @ w.t(), torch.randn(1, 64), torch.randn(40, 64), kernels=kernels)
+        airgraph.explain(profile=True)
+    assert ["own" in tiers for tiers in seen] == [False, True]
+
+
+def test_products_on_two_streams_run_beside_one_another() -> None:
+    def program(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        done = airgraph.Event("done")
+        with airgraph.scope.stream("side"):
+            other = x @ b.t().to(x.dtype)
+            done.record()
+        mine = x @ a.t().to(x.dtype)
+        done.wait()
+        return mine + other
+
+    weights = [torch.randint(-128, 128, (2048, 2048), dtype=torch.int8) for _ in range(2)]
+    x = torch.randn(1, 2048)
+    out, found = changes(program, x, *weights, max_streams=1)
+    assert found["mixed_products"] == 2
+    (graph,) = airgraph.explain().to_dict()["graphs"]
+    assert graph["threads"] == 2
+    torch.testing.assert_close(out, program(x, *weights), rtol=1e-4, atol=1e-1)

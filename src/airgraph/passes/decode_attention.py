@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
-from airgraph.passes.analysis.few_rows import has_few_rows
+from airgraph.passes.analysis.few_rows import MOST_SHARING, has_few_rows
 from airgraph.passes.analysis.memory_use import MemoryUse
 from airgraph.program.own_operators import DECODE_ATTENTION
 from airgraph.program.streams import stream_of
@@ -27,27 +29,41 @@ def attend_as_stored(gm: GraphModule) -> int:
     from. For the CPU.
     """
     use = MemoryUse(gm.graph)
+    # All is asked before anything changes.
+    found = [(node, _sources(node, use)) for node in gm.graph.nodes if node.target is _FLASH and _is_served(node)]
     changed = 0
-    for node in list(gm.graph.nodes):
-        if node.target is not _FLASH or not _is_served(node):
+    for node, (key, value) in found:
+        query, *copies = _nodes(node)
+        if _sharing(query, key) > MOST_SHARING:
             continue
-        query, key, value = _nodes(node)
         (mixed,) = node.users
-        source = _before_repeat(key, use), _before_repeat(value, use)
-        if source[0] is None or source[1] is None or _form(source[0]).shape != _form(source[1]).shape:
-            source = key, value
         scale = node.kwargs.get("scale")
         scale = 1 / math.sqrt(_form(query).shape[3]) if scale is None else scale
         with gm.graph.inserting_before(node):
-            made = gm.graph.call_function(DECODE_ATTENTION, (query, *source, node.kwargs.get("attn_mask"), scale))
+            made = gm.graph.call_function(DECODE_ATTENTION, (query, key, value, node.kwargs.get("attn_mask"), scale))
         made.meta = dict(mixed.meta)
         mixed.replace_all_uses_with(made)
         for old in (mixed, node):
             gm.graph.erase_node(old)
-        for copied in {key, value}:
+        for copied in dict.fromkeys(copies):
             _erase_unused(gm, copied)
         changed += 1
     return changed
+
+
+def _sources(node: Node, use: MemoryUse) -> tuple[Node, Node]:
+    """The keys and values that attention can take: both as they lie before their heads were repeated, or as given."""
+    _, key, value = _nodes(node)
+    before = _before_repeat(key, use), _before_repeat(value, use)
+    if before[0] is None or before[1] is None or not _may_be_same(_form(before[0]).shape, _form(before[1]).shape):
+        return key, value
+    return before[0], before[1]
+
+
+def _sharing(query: Node, key: Node) -> int:
+    """Rows of queries that share a head of keys."""
+    _, heads, queries, _ = _form(query).shape
+    return heads // _form(key).shape[1] * queries
 
 
 def _is_served(node: Node) -> bool:
@@ -56,10 +72,11 @@ def _is_served(node: Node) -> bool:
     return (
         len(_nodes(node)) == 3
         and has_few_rows(_nodes(node)[0], 2)
-        and all(form.dim() == 4 and all(isinstance(size, int) for size in form.shape) for form in forms)
-        and all(form.dtype is forms[0].dtype and form.stride(3) == 1 for form in forms)
-        and tuple(forms[1].shape) == tuple(forms[2].shape)
-        and forms[0].shape[3:] == forms[1].shape[3:]
+        # How many keys there are may vary.
+        and all(form.dim() == 4 and all(isinstance(form.shape[dim], int) for dim in (0, 1, 3)) for form in forms)
+        and all(form.dtype is forms[0].dtype and _is_one(form.stride(3)) for form in forms)
+        and _may_be_same(forms[1].shape, forms[2].shape)
+        and forms[0].shape[3] == forms[1].shape[3]
         and bool(node.kwargs.get("dropout_p", dropout) == 0.0)
         and node.kwargs.get("is_causal", causal) is False
         and [(user.target, user.args[1:]) for user in node.users] == [(operator.getitem, (0,))]
@@ -79,11 +96,34 @@ def _before_repeat(node: Node, use: MemoryUse) -> Node | None:
         return None
     (source,) = _nodes(one, 1)
     batch, heads, groups, length, size = _form(copy).shape
-    if tuple(_form(node).shape) != (batch, heads * groups, length, size):
+    if not all(isinstance(each, int) for each in (heads, groups)):
         return None
-    if tuple(_form(source).shape) != (batch, heads, length, size) or _form(source).stride(3) != 1:
+    if not _are_same(_form(node).shape, (batch, heads * groups, length, size)):
+        return None
+    if not _are_same(_form(source).shape, (batch, heads, length, size)) or not _is_one(_form(source).stride(3)):
         return None
     return source if stream_of(copy) == stream_of(node) and use.may_stand_for(expanded, copy) else None
+
+
+def _are_same(sizes: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Whether they are so at every call: numbers, or one expression of symbols."""
+    return list(map(_plain, sizes)) == list(map(_plain, others))
+
+
+def _may_be_same(sizes: Sequence[Any], others: Sequence[Any]) -> bool:
+    """The same, but for symbols: keys and values are of one length, or the call fails as eager's does."""
+    return all(
+        not isinstance(size, int) or not isinstance(other, int) or size == other
+        for size, other in zip(sizes, others, strict=True)
+    )
+
+
+def _plain(size: Any) -> Any:
+    return size if isinstance(size, int) else size.node.expr
+
+
+def _is_one(stride: Any) -> bool:
+    return isinstance(stride, int) and stride == 1
 
 
 def _nodes(node: Node, count: int = 3) -> tuple[Node, ...]:

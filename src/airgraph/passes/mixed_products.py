@@ -19,18 +19,20 @@ _CASTS = {_aten._to_copy.default, torch.ops.prims.convert_element_type.default}
 def multiply_as_stored(gm: GraphModule) -> int:
     """Replace a cast from int8 and the product of few rows with it by one operator; returns how many.
 
-    A scale of each column is multiplied in, if that is all that becomes of the product. For the CPU. Quantised weights
-    reach a graph so (torchao's `Int8WeightOnlyConfig`).
+    A scale of each column is multiplied in, if that is all that becomes of the product, and the scale is there before
+    it. For the CPU. Quantised weights reach a graph so (torchao's `Int8WeightOnlyConfig`).
     """
     use = MemoryUse(gm.graph)
-    found = [node for node in gm.graph.nodes if node.target is _aten.mm.default and _takes_int8(node, use)]
-    for node in found:
+    products = [node for node in gm.graph.nodes if node.target is _aten.mm.default and _takes_int8(node, use)]
+    # All is asked before anything changes.
+    found = [(node, _scaled(node, use)) for node in products]
+    for node, scaled in found:
         left, cast = node.args[:2]
         assert isinstance(cast, Node)
         (right,) = cast.all_input_nodes
-        scaled = _scaled(node)
         replaced, scale = (node, None) if scaled is None else scaled
-        with gm.graph.inserting_before(replaced):
+        # In the product's place: what it reads may be written after it.
+        with gm.graph.inserting_before(node):
             product = gm.graph.call_function(MIXED_MM, (left, right, scale) if scale is not None else (left, right))
         product.meta = dict(replaced.meta)
         replaced.replace_all_uses_with(product)
@@ -56,7 +58,7 @@ def _takes_int8(node: Node, use: MemoryUse) -> bool:
     )
 
 
-def _scaled(node: Node) -> tuple[Node, Node] | None:
+def _scaled(node: Node, use: MemoryUse) -> tuple[Node, Node] | None:
     """The product of a result and nothing else with one number a column, and these numbers."""
     if len(node.users) != 1:
         return None
@@ -65,7 +67,7 @@ def _scaled(node: Node) -> tuple[Node, Node] | None:
         return None
     (scale,) = [arg for arg in user.args if arg is not node] or [None]
     value = node.meta["val"]
-    if not isinstance(scale, Node) or user.meta["val"].dtype is not value.dtype:
+    if not isinstance(scale, Node) or not use.is_there_before(scale, node) or user.meta["val"].dtype is not value.dtype:
         return None
     form = scale.meta["val"]
     is_row = form.dim() == 1 or (form.dim() == 2 and form.shape[0] == 1)

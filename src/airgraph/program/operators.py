@@ -52,6 +52,10 @@ _HIDDEN_WRITES = {
 }
 
 
+# Ours that compute as torch's do: see `own_operators`.
+_OF_OUR_PASSES = ("airgraph::mixed_mm", "airgraph::decode_attention")
+
+
 @functools.cache
 def is_view_operator(op: torch._ops.OpOverload) -> bool:
     """Whether the results share memory with the first argument and nothing is written."""
@@ -68,6 +72,8 @@ def keeps_program_order(op: torch._ops.OpOverload) -> bool:
 
     They draw random numbers, communicate with ranks that do so in the same order, or are the user's, who may do both.
     """
+    if op._schema.name in _OF_OUR_PASSES:
+        return False
     if op.namespace == NAMESPACE:
         return not is_wait_for_collective(op)
     return torch.Tag.nondeterministic_seeded in op.tags or not is_of_torch(op)

@@ -1,14 +1,16 @@
-"""Which products the kernels for few rows serve."""
+"""Which products and attentions the kernels for few rows serve."""
 
 from __future__ import annotations
 
 import torch
 from torch.fx import Node
 
-__all__ = ["MOST_ROWS", "has_few_rows", "lies_in_columns"]
+__all__ = ["MOST_ROWS", "MOST_SHARING", "has_few_rows", "lies_in_columns"]
 
 # As in csrc/kernels/own/products.cpp.
 MOST_ROWS = 8
+# As in csrc/kernels/own/decode_attention.cpp: rows of queries that share a head of keys.
+MOST_SHARING = 64
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 

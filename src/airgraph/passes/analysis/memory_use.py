@@ -60,6 +60,13 @@ class MemoryUse:
             for writer, target in self._writes
         )
 
+    def is_there_before(self, value: Node, node: Node) -> bool:
+        """Whether a value is made before an operator begins, on whichever streams, and nobody writes it ever."""
+        is_first = value.op == "placeholder" or (
+            self.aliases.position(value) < self.aliases.position(node) and self._order.precedes(value, node)
+        )
+        return is_first and not self.written(value)
+
     @functools.cached_property
     def _order(self) -> GraphOrder:
         return GraphOrder.of(self._graph)

@@ -44,7 +44,7 @@ class ArenaPlan:
 class Assembled:
     """tape: of the engine. data: each buffer as bytes where it lies. tiers: which serves each call.
 
-    threads: how many run it at most; 1: its streams one after another.
+    threads: how many run it at most; 1: its streams one after another. exact: by eager's kernels only.
     """
 
     tape: Any
@@ -53,6 +53,7 @@ class Assembled:
     arena: ArenaPlan
     tiers: tuple[str, ...]
     threads: int
+    exact: bool
 
     def view(self, ref: TensorRef) -> torch.Tensor:
         return _view(engine(), self.data, ref)
@@ -111,7 +112,7 @@ def assemble(
     lease: Lease,
     max_streams: int | None = None,
     *,
-    exact: bool = False,
+    exact: bool,
 ) -> Assembled:
     """Prepare a tape.
 
@@ -138,14 +139,14 @@ def assemble(
         # A result that is written into an argument is needed whoever reads it.
         needed = [served is not call or ref.buffer in placed or touches[ref.buffer] > 1 for ref in served.outs]
         tiers.append(_append(native, tape, served, data, needed, exact))
-    beside = beside_one_another(recording, max_streams)
+    beside = beside_one_another(recording, max_streams, tiers)
     if beside is not None:
         segments = [
             native.Segment(stream=each.stream, calls=list(each.calls), waits=list(each.waits), on_caller=each.on_caller)
             for each in beside.segments
         ]
         tape.run_beside(segments, beside.threads, beside.is_worth_waking)
-    return Assembled(tape, tuple(data), lease, arena, tuple(tiers), 1 if beside is None else beside.threads)
+    return Assembled(tape, tuple(data), lease, arena, tuple(tiers), 1 if beside is None else beside.threads, exact)
 
 
 def _as_functional(call: Call) -> Call:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from airgraph.program.operators import is_of_torch
@@ -27,15 +28,21 @@ class Beside:
     is_worth_waking: bool
 
 
-def beside_one_another(recording: Recording, max_streams: int | None = None) -> Beside | None:
+def beside_one_another(
+    recording: Recording, max_streams: int | None = None, tiers: Sequence[str] = ()
+) -> Beside | None:
     """None: one after another, since there is one stream or core, or running them together costs more than it brings.
 
-    max_streams: beside the default one that run at the same time; None: one a core in all.
+    max_streams: beside the default one that run at the same time; None: one a core in all. tiers: by which each call
+    is served, where that is known.
     """
     threads = min(recording.order.streams, _cores() if max_streams is None else max_streams + 1)
     if threads < 2:
         return None
-    on_caller = [i for i, call in enumerate(recording.calls) if not is_of_torch(call.op)]
+    by_own_kernels = {step for step, tier in enumerate(tiers) if tier == "own"}
+    on_caller = [
+        step for step, call in enumerate(recording.calls) if step not in by_own_kernels and not is_of_torch(call.op)
+    ]
     segments = segments_of(recording.order, on_caller)
     costs = [estimated_ns(call) for call in recording.calls]
     gain = sum(costs) - makespan(segments, costs, threads, HAND_OVER_NS)

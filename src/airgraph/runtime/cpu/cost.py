@@ -20,7 +20,10 @@ _COLLECTIVE_NS = 50_000.0
 _NS_PER_BYTE = 1 / 20
 _NS_PER_FLOP = 1 / 50
 # The position of the argument whose last dimension is summed over.
-_PRODUCTS = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1, "aten::mv": 0, "aten::linear": 0}
+_PRODUCTS = {
+    **dict.fromkeys(("aten::mm", "aten::bmm", "aten::mv", "aten::linear", "airgraph::mixed_mm"), 0),
+    **dict.fromkeys(("aten::addmm", "aten::baddbmm"), 1),
+}
 
 
 def estimated_ns(call: Call) -> float:

@@ -50,6 +50,7 @@ class CpuGraph(LaunchedGraph):
         self.nodes = len(recording.calls)
         self.streams = recording.order.streams
         self.threads = assembled.threads
+        self._exact = assembled.exact
         self.footprint = assembled.lease.footprint
         self.tiers = Counter(assembled.tiers)
         self.arena = assembled.arena
@@ -88,7 +89,7 @@ class CpuGraph(LaunchedGraph):
 
     def profile(self) -> tuple[Span, ...]:
         try:
-            return profile(self._recording, self.arena, self.threads)
+            return profile(self._recording, self.arena, self.threads, exact=self._exact)
         except self.failure as failure:
             raise self.error_of(failure) from failure
 

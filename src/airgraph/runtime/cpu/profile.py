@@ -21,12 +21,12 @@ __all__ = ["profile"]
 _ROUNDS = 5
 
 
-def profile(recording: Recording, arena: ArenaPlan, threads: int) -> tuple[Span, ...]:
+def profile(recording: Recording, arena: ArenaPlan, threads: int, *, exact: bool) -> tuple[Span, ...]:
     """When each call of a recording runs, in their order.
 
     What the graph writes is a copy, user inputs are zeros, parameters are read where they lie. threads: that run it at
-    most. torch's generator is as before. Operators of the user's run as in any replay. Raises ReplayFailure of the
-    engine where an operator fails.
+    most. exact: by eager's kernels only. torch's generator is as before. Operators of the user's run as in any replay.
+    Raises ReplayFailure of the engine where an operator fails.
     """
     native = engine()
     written = {ref.buffer for call in recording.calls for ref in call.writes()}
@@ -41,7 +41,7 @@ def profile(recording: Recording, arena: ArenaPlan, threads: int) -> tuple[Span,
             if there is not None:
                 placed[index].copy_(there)
     lease = ArenaPool(native.ReplayLock()).take(Footprint(arena.plan.peak))
-    assembled = assemble(recording, arena, placed, lease, threads)
+    assembled = assemble(recording, arena, placed, lease, threads, exact=exact)
     with torch.random.fork_rng(devices=[]):
         moments = assembled.tape.timeline(_ROUNDS)
     start = min((begin for begin, _, _ in moments), default=0)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from airgraph.program.operators import functional_form
+from airgraph.program.own_operators import DECODE_ATTENTION, MIXED_MM
 from airgraph.program.trees import leaves_of, mapped
 from airgraph.runtime.engine.loading import engine
 
@@ -241,6 +242,16 @@ def _like(tensor: torch.Tensor, shape: Sequence[int], dtype: torch.dtype | None 
     return tensor.new_empty(shape, dtype=dtype or tensor.dtype)
 
 
+def _mixed_product(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    left, right = args[:2]
+    return _like(left, (left.shape[0], right.shape[1]))
+
+
+def _decode_attention(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    # As the operator's own description has it.
+    return torch.empty_like(args[0].transpose(1, 2)).transpose(1, 2)
+
+
 def _addmm(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     added, a, b = args[:3]
     if not added.dtype == a.dtype == b.dtype:
@@ -399,6 +410,8 @@ _RULES: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     _aten.index_copy_.default: _index_copy_,
     _aten.mm.default: _product(2),
     _aten.bmm.default: _product(3),
+    MIXED_MM: _mixed_product,
+    DECODE_ATTENTION: _decode_attention,
     _aten._log_softmax.default: _softmax,
     _aten._softmax.default: _softmax,
     _aten.cat.default: _cat,
