@@ -1,6 +1,7 @@
 #include "reader_instruction.h"
 
 #include <ATen/ScalarOps.h>
+#include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <array>
@@ -15,10 +16,10 @@ namespace {
 
 namespace py = pybind11;
 
-constexpr std::array<const char*, 24> kNames = {"attribute", "item",     "type",   "is",     "same",   "apart",
-                                                "among",     "of_class", "equals", "length", "has",    "lacks",
-                                                "inherits",  "exactly",  "keyed",  "holds",  "tensor", "kept",
-                                                "number",    "size",     "stride", "offset", "float",  "object"};
+constexpr std::array<const char*, 25> kNames = {
+    "attribute", "item", "type",   "is",       "same",    "apart",  "among", "of_class", "equals",
+    "length",    "has",  "lacks",  "inherits", "exactly", "keyed",  "holds", "tensor",   "kept",
+    "number",    "size", "stride", "offset",   "float",   "object", "formed"};
 
 PyObject* own_attributes() {
   static PyObject* const name = PyUnicode_InternFromString("__dict__");
@@ -66,6 +67,25 @@ size_t position(const py::tuple& parts, size_t index, size_t count, const char* 
   return found;
 }
 
+bool are_equal(c10::IntArrayRef sizes, PyObject* expected) {
+  if (static_cast<size_t>(PyTuple_GET_SIZE(expected)) != sizes.size()) {
+    return false;
+  }
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (PyLong_AsLongLong(PyTuple_GET_ITEM(expected, static_cast<Py_ssize_t>(i))) != sizes[i]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// form: a tuple of dtype, sizes and strides.
+bool has_form(const at::Tensor& tensor, PyObject* form) {
+  const auto* const dtype = reinterpret_cast<PyObject*>(torch::getTHPDtype(tensor.scalar_type()));
+  return dtype == PyTuple_GET_ITEM(form, 0) && are_equal(tensor.sizes(), PyTuple_GET_ITEM(form, 1)) &&
+         are_equal(tensor.strides(), PyTuple_GET_ITEM(form, 2));
+}
+
 Traits traits_of(const py::tuple& parts, size_t index) {
   return {parts[index].cast<bool>(), parts[index + 1].cast<bool>(), parts[index + 2].cast<uint64_t>()};
 }
@@ -104,6 +124,11 @@ Instruction instruction_of(const py::tuple& parts, size_t& slots, size_t argumen
       made.place = place(2);
       made.held = parts[3];
       made.traits = traits_of(parts, 4);
+      break;
+    case Kind::formed:
+      made.slot = slot(1);
+      made.held = parts[2];
+      made.traits = traits_of(parts, 3);
       break;
     case Kind::same:
     case Kind::apart:
@@ -166,6 +191,7 @@ bool may_run_code(const Instruction& each, const Slots& slots) {
     case Kind::stride:
     case Kind::offset:
     case Kind::object:
+    case Kind::formed:
       return false;
     case Kind::item:
     case Kind::length:
@@ -283,6 +309,9 @@ std::optional<bool> run(const Instruction& each, Slots& slots, PyObject* made) {
         return false;
       }
       return put(Py_NewRef(value));
+    case Kind::formed:
+      return THPVariable_Check(value) && has_traits(THPVariable_Unpack(value), each.traits) &&
+             has_form(THPVariable_Unpack(value), each.held.ptr());
     case Kind::number:
       return PyLong_CheckExact(value) ? put(Py_NewRef(value)) : std::optional<bool>(false);
     case Kind::real:

@@ -37,6 +37,7 @@ enum class Kind : uint8_t {
   offset,     // (slot, place): in its storage
   real,       // "float" (slot, place): a float, for this place as a tensor
   object,     // (object): a new slot
+  formed,     // (slot, (dtype, sizes, strides), requires_grad, is_leaf, keys): a tensor of this form and traits
 };
 
 struct Traits {

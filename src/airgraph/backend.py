@@ -15,6 +15,7 @@ from airgraph.capture.preparation import prepare
 from airgraph.errors import AirgraphError, NotAdmitted, OptionError, PassError, StreamError, UnsupportedGraph
 from airgraph.options import Options, OptionsSource
 from airgraph.program import lowering
+from airgraph.program.tensor_parts import take_apart
 from airgraph.runtime.registry import runtime_for
 from airgraph.torch_internals import aot, dynamo
 from airgraph.user_warning import warn_user
@@ -95,6 +96,20 @@ def _compile(
     example_inputs: Sequence[Any],
     options: Options,
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+) -> Callable[..., Any]:
+    apart = take_apart(gm, example_inputs)
+    if apart is not None:
+        compiled = _compile_plain(apart.gm, apart.example_inputs, options, decompositions)
+        if apart.stays_as_it_is():
+            return apart.taken_by(compiled)
+    return _compile_plain(gm, example_inputs, options, decompositions)
+
+
+def _compile_plain(
+    gm: GraphModule,
+    example_inputs: Sequence[Any],
+    options: Options,
+    decompositions: Mapping[Any, Callable[..., Any]] | None,
 ) -> Callable[..., Any]:
     sources = lowering.input_sources(gm)
     function = dynamo.traced_function()

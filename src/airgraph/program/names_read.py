@@ -92,7 +92,7 @@ def reads_of(each: UsedCode) -> Iterator[Read]:
     function = named_function(each.namespace, own)
     if function is not None and function.__code__ is each.code:
         # With its defaults and closure; a process may also have imported it before its file was edited.
-        yield each.module, own, function
+        yield each.module, own, held_by(each.namespace, own)
     for name in sorted(names & each.namespace.keys()):
         yield each.module, name, each.namespace[name]
         yield from _reads_within(each.namespace[name], names, set())

@@ -1,15 +1,22 @@
-"""The plain tensors that a tensor of a wrapping subclass is made of, as torchao's quantized weights are."""
+"""Tensors of wrapping subclasses, as torchao's quantized weights are, and the plain tensors that they are made of."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+import enum
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
+from torch.fx import GraphModule, Node
 
+from airgraph.torch_internals import dynamo
 from airgraph.torch_internals.fake_tensors import is_traceable_wrapper_subclass
 
-__all__ = ["plain_parts"]
+__all__ = ["RebuiltFromParts", "TakenApart", "form_of", "form_text", "plain_parts", "take_apart"]
+
+_CONSTANTS = (bool, int, float, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
 def plain_parts(tensor: torch.Tensor) -> Iterator[tuple[tuple[str, ...], torch.Tensor]]:
@@ -17,7 +24,147 @@ def plain_parts(tensor: torch.Tensor) -> Iterator[tuple[tuple[str, ...], torch.T
     if not is_traceable_wrapper_subclass(tensor):
         yield (), tensor
         return
-    flattened: Any = tensor.__tensor_flatten__()
-    for name in flattened[0]:
+    for name in tensor.__tensor_flatten__()[0]:
         for path, part in plain_parts(getattr(tensor, name)):
             yield (name, *path), part
+
+
+def form_of(tensor: torch.Tensor) -> Any:
+    """What a tensor is besides its parts: of a wrapper the class, the names and forms of its parts, its context, sizes,
+    strides and type; of a plain tensor None."""
+    if not is_traceable_wrapper_subclass(tensor):
+        return None
+    names, context = tensor.__tensor_flatten__()
+    forms = tuple((name, form_of(getattr(tensor, name))) for name in names)
+    kind = tensor.dtype, tensor.device, tensor.layout, tensor.requires_grad
+    return type(tensor), forms, context, tuple(tensor.size()), tuple(tensor.stride()), kind
+
+
+def form_text(form: Any) -> str:
+    """A form as text that is the same in all processes. Raises TypeError for what has no such text."""
+    match form:
+        case tuple() | list():
+            return f"{type(form).__name__}({', '.join(map(form_text, form))})"
+        case dict():
+            return f"dict({', '.join(f'{form_text(key)}: {form_text(each)}' for key, each in form.items())})"
+        case type():
+            return f"{form.__module__}.{form.__qualname__}"
+        case enum.Enum():
+            return f"{form_text(type(form))}.{form.name}"
+    if type(form) in _CONSTANTS:
+        return repr(form)
+    if dataclasses.is_dataclass(form):
+        held = {each.name: getattr(form, each.name) for each in dataclasses.fields(form)}
+        return f"{form_text(type(form))} of {form_text(held)}"
+    raise TypeError(f"it holds a {form_text(type(form))}, which cannot be written down")
+
+
+class RebuiltFromParts(torch.nn.Module):
+    """Makes a tensor of a wrapping subclass of its parts, where a graph wants the tensor.
+
+    Method: `torch.nn.utils.parametrize` as torchao and PyTorch use it to export such models.
+    """
+
+    def __init__(self, like: torch.Tensor) -> None:
+        super().__init__()
+        self.form = form_of(like)
+        # What was made while the graph was traced.
+        self._made: list[tuple[torch.Tensor, tuple[torch.Tensor, ...]]] = []
+
+    def forward(self, *parts: torch.Tensor) -> torch.Tensor:
+        made = _rebuilt(self.form, iter(parts))
+        self._made.append((made, parts))
+        return made
+
+    def stays_as_it_is(self) -> bool:
+        """Whether the graph changed only the values of its parts, if anything. Once, after tracing."""
+        made, self._made = self._made, []
+        return all(
+            form_of(tensor) == self.form
+            and all(now is part for (_, now), part in zip(plain_parts(tensor), parts, strict=True))
+            for tensor, parts in made
+        )
+
+
+def _rebuilt(form: Any, parts: Iterator[torch.Tensor]) -> Any:
+    if form is None:
+        return next(parts)
+    class_, forms, context, sizes, strides, _ = form
+    return class_.__tensor_unflatten__({name: _rebuilt(each, parts) for name, each in forms}, context, sizes, strides)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TakenApart:
+    """Dynamo's graph over the parts of those arguments that are wrappers, in their place and order. rebuilt: what makes
+    the wrappers of them. parts_of: for each argument of the graph as it was the paths to its parts, `((),)` of one
+    that is taken as it is."""
+
+    gm: GraphModule
+    example_inputs: Sequence[Any]
+    rebuilt: Sequence[RebuiltFromParts]
+    parts_of: Sequence[tuple[tuple[str, ...], ...]]
+
+    def stays_as_it_is(self) -> bool:
+        """Whether the graph leaves the wrappers what they are made of. Once, after tracing."""
+        return all([each.stays_as_it_is() for each in self.rebuilt])
+
+    def taken_by(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """What takes the arguments of the graph as it was, and calls `call` with those of this one."""
+        readers = [attrgetter(".".join(path)) if path else None for paths in self.parts_of for path in paths]
+        owners = [index for index, paths in enumerate(self.parts_of) for _ in paths]
+        plan = list(zip(owners, readers, strict=True))
+
+        def call_with_parts(*args: Any) -> Any:
+            return call(*[args[owner] if read is None else read(args[owner]) for owner, read in plan])
+
+        return call_with_parts
+
+
+def take_apart(gm: GraphModule, example_inputs: Sequence[Any]) -> TakenApart | None:
+    """None where gradients are needed, or no argument is a wrapper, or its sizes vary. The graph stays as it is."""
+    fakes = [node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")]
+    needs_gradient = torch.is_grad_enabled() and any(getattr(each, "requires_grad", False) for each in fakes)
+    if needs_gradient or not any(map(_can_be_rebuilt, fakes)):
+        return None
+    gm = dynamo.copy_of_graph(gm)
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    made: list[Any] = []
+    rebuilt: list[RebuiltFromParts] = []
+    parts_of: list[tuple[tuple[str, ...], ...]] = []
+    for node, example, fake in zip(placeholders, example_inputs, fakes, strict=True):
+        if not _can_be_rebuilt(fake):
+            made.append(example)
+            parts_of.append(((),))
+            continue
+        each = RebuiltFromParts(fake)
+        rebuilt.append(each)
+        name = f"rebuilt_{len(rebuilt)}_from_parts"
+        gm.add_submodule(name, each)
+        parts = []
+        for path, part in plain_parts(fake):
+            with gm.graph.inserting_before(node):
+                parts.append(_placeholder(gm, node, path, part))
+            made.append(part)
+        parts_of.append(tuple(path for path, _ in plain_parts(fake)))
+        with gm.graph.inserting_after(placeholders[-1] if node is not placeholders[-1] else node):
+            whole = gm.graph.call_module(name, tuple(parts))
+        whole.meta = dict(node.meta)
+        node.replace_all_uses_with(whole)
+        gm.graph.erase_node(node)
+    gm.recompile()
+    return TakenApart(gm, made, rebuilt, parts_of)
+
+
+def _can_be_rebuilt(fake: Any) -> bool:
+    if not isinstance(fake, torch.Tensor) or not is_traceable_wrapper_subclass(fake):
+        return False
+    tensors = [fake, *(part for _, part in plain_parts(fake))]
+    return all(type(size) is int for each in tensors for size in (*each.size(), *each.stride()))
+
+
+def _placeholder(gm: GraphModule, whole: Node, path: tuple[str, ...], part: torch.Tensor) -> Node:
+    made = gm.graph.placeholder("_".join((whole.name, *path)))
+    made.meta = {key: value for key, value in whole.meta.items() if key not in ("grapharg", "example_value")}
+    made.meta["example_value"] = part
+    dynamo.set_source_within(made, whole, path)
+    return made

@@ -15,11 +15,12 @@ from types import CodeType, ModuleType
 from typing import Any
 
 import torch
-from torch.fx import Node
+from torch.fx import Graph, GraphModule, Node
 
 __all__ = [
     "backend_names",
     "clear_failed_floats",
+    "copy_of_graph",
     "code_that_asks_for_addresses",
     "code_that_defers",
     "code_that_inlines",
@@ -34,6 +35,7 @@ __all__ = [
     "path_of_what_is_written",
     "register_backend",
     "replace_float_wrapping",
+    "set_source_within",
     "settings",
     "sets_attributes",
     "shapes_by_their_sizes",
@@ -207,6 +209,32 @@ def source_of(node: Node) -> str | None:
     # A property since torch 2.12, a method before; drop the call when 2.11 is no longer supported.
     name = source.name
     return name() if callable(name) else name
+
+
+def copy_of_graph(gm: GraphModule) -> GraphModule:
+    """The same graph over the same modules, with what AOTAutograd asks Dynamo's graphs for."""
+    copied = Graph()
+    made: dict[Node, Node] = {}
+    output = copied.graph_copy(gm.graph, made)
+    copied.output(output)
+    for node in gm.graph.find_nodes(op="placeholder"):
+        made[node]._dynamo_source = getattr(node, "_dynamo_source", None)
+    module = GraphModule(gm, copied)
+    module.meta = dict(gm.meta)
+    for name in ("_param_name_to_source", "_backend_id"):
+        if hasattr(gm, name):
+            setattr(module, name, getattr(gm, name))
+    return module
+
+
+def set_source_within(node: Node, whole: Node, path: Sequence[str]) -> None:
+    """Let a placeholder stand for what attributes lead to from what another one stands for."""
+    from torch._dynamo.source import AttrSource
+
+    source: Any = getattr(whole, "_dynamo_source", None)
+    for name in path if source is not None else ():
+        source = AttrSource(source, name)
+    node._dynamo_source = source
 
 
 def modified_variables(effects: Any) -> Sequence[Any]:

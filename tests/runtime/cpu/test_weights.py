@@ -158,4 +158,4 @@ assert model.weight.data_ptr() == address and model(torch.ones(1, 4096)).isfinit
 
 def test_what_is_no_module_is_refused() -> None:
     with pytest.raises(airgraph.errors.OptionError, match=r"model: expected a torch.nn.Module, got dict"):
-        airgraph.cpu.place_weights({})  # type: ignore[arg-type]
+        airgraph.cpu.place_weights({})

@@ -6,7 +6,7 @@ No text of a cache file is ever compiled: it becomes instructions of `csrc/cache
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from typing import Any
 
 import torch
@@ -19,9 +19,12 @@ from airgraph.cache.format.source_path import Attribute, Item, Size, SourcePath,
 from airgraph.errors import CacheError
 from airgraph.program.inputs import InputRole
 from airgraph.runtime.engine.loading import engine
+from airgraph.torch_internals.fake_tensors import is_traceable_wrapper_subclass
 
 __all__ = ["build_reader"]
 
+# Without floats: 0.0 equals -0.0.
+_CONSTANTS = (bool, int, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 _CLASSES: Mapping[str, type] = {"Tensor": torch.Tensor, "Parameter": torch.nn.Parameter}
 
 
@@ -162,6 +165,39 @@ class _Instructions:
             self.require_class(replace(guard.path, steps=guard.path.steps[:to_class]), read)
         else:
             guard.compile(self, read)
+
+    def require_state(self, path: SourcePath, wrapper: torch.Tensor, read: Read) -> None:
+        """Attributes are compared by value where they are constants, wrappers, or lists and dataclasses of them; of
+        other tensors the class is, and other objects must be the same ones. What Dynamo writes does not count."""
+        slot = self.at(path)
+        traits = Traits.of(wrapper)
+        form = (wrapper.dtype, tuple(wrapper.size()), tuple(wrapper.stride()))
+        self.add("formed", slot, form, traits.requires_grad, traits.is_leaf, traits.keys)
+        self._require_attributes(path, wrapper, read)
+
+    def _require_attributes(self, path: SourcePath, value: Any, read: Read) -> None:
+        for name, each in vars(value).items():
+            if not name.startswith("_dynamo") and name.isidentifier() and getattr(value, name) is each:
+                self._require_equal(replace(path, steps=(*path.steps, Attribute(name))), each, read)
+
+    def _require_equal(self, path: SourcePath, value: Any, read: Read) -> None:
+        slot = self.at(path)
+        if isinstance(value, torch.Tensor):
+            self.add("of_class", slot, type(value))
+            if is_traceable_wrapper_subclass(value):
+                self.require_state(path, value, read)
+        elif isinstance(value, _CONSTANTS):
+            self.add("equals", slot, value)
+        elif type(value) in (list, tuple):
+            self.add("of_class", slot, type(value))
+            self.add("length", slot, len(value))
+            for index, each in enumerate(value):
+                self._require_equal(replace(path, steps=(*path.steps, Item(index))), each, read)
+        elif is_dataclass(value):
+            self.add("of_class", slot, type(value))
+            self._require_attributes(path, value, read)
+        else:
+            self.add("is", slot, value)
 
     def owner_at(self, path: SourcePath) -> int:
         """The slot of what the last step is taken from."""

@@ -8,6 +8,7 @@ import os
 import threading
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import is_dataclass
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from airgraph.program.code_identity import (
     with_metaclasses,
 )
 from airgraph.runtime.engine.loading import engine
+from airgraph.torch_internals.fake_tensors import is_traceable_wrapper_subclass
 
 __all__ = ["Watch"]
 
@@ -143,6 +145,24 @@ class Watch:
             self._items[id(holder), name] = (holder, name, holder[name])
         else:
             self._add_attribute(type(value), name, getattr(type(value), name, self))
+
+    def add_attributes(self, value: Any) -> None:
+        """Watches all that an object holds of its own, and what containers and wrappers of tensors in it hold."""
+        held = value if isinstance(value, dict) else getattr(value, "__dict__", None)
+        if isinstance(held, dict):
+            self.add_keys(held)
+            each_held: Iterable[tuple[Any, Any]] = held.items()
+        elif isinstance(value, (list, tuple)):
+            held = value
+            self.add_length(value)
+            each_held = enumerate(value)
+        else:
+            return
+        for key, inner in each_held:
+            if not isinstance(held, tuple):
+                self._items[id(held), key] = (held, key, inner)
+            if isinstance(inner, (dict, list, tuple)) or is_dataclass(inner) or is_traceable_wrapper_subclass(inner):
+                self.add_attributes(inner)
 
     def add_type(self, value: Any) -> None:
         """Watches an object's class, and all that this does."""

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+import torch
+
 from airgraph.cache.format.graph import value_to
 from airgraph.cache.format.source_path import SourcePath
 
@@ -29,6 +31,10 @@ class GuardCompiler(Protocol):
 
     def add(self, name: str, *operands: Any) -> None:
         """An instruction of `csrc/cache/reader_instruction.h`."""
+        ...
+
+    def require_state(self, path: SourcePath, wrapper: torch.Tensor, read: Read) -> None:
+        """That the wrapper of tensors there has the form and the attributes that this one, which lies there, has."""
         ...
 
     def require_class(self, path: SourcePath, read: Read) -> None:
@@ -57,6 +63,10 @@ class GuardWatch(Protocol):
 
     def add_type(self, value: Any) -> None:
         """Its class, and all that this does."""
+        ...
+
+    def add_attributes(self, value: Any) -> None:
+        """All that an object holds of its own, and what that holds in turn."""
         ...
 
     def add_code(self, value: Any) -> None:

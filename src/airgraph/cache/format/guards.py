@@ -18,6 +18,7 @@ from airgraph.cache.format.source_path import Attribute, SourcePath, parse
 from airgraph.errors import CacheError
 from airgraph.program.code_identity import behaviour_of, held_text, identity_of
 from airgraph.program.collectives import name_and_ranks
+from airgraph.program.tensor_parts import form_of, form_text
 
 __all__ = [
     "CONSTANTS",
@@ -38,6 +39,7 @@ __all__ = [
     "OfClass",
     "Same",
     "UNIQUE_KINDS",
+    "Wraps",
     "guard_from",
     "has_attribute",
     "name_of_type",
@@ -275,6 +277,30 @@ class Inherits(Guard):
         watch.add_absent(value, self.expected, in_class=False)
 
 
+class Wraps(Guard):
+    """A tensor of a wrapping subclass has this form, see `tensor_parts.form_of`."""
+
+    __slots__ = ()
+    kind, holds, is_unique = "wraps", str, True
+
+    @classmethod
+    def of(cls, path: SourcePath, value: torch.Tensor) -> Wraps:
+        """As this tensor has. Raises TypeError where it cannot be written down."""
+        return cls(path, form_text(form_of(value)))
+
+    def found(self, value: Any, read: Read) -> Any:
+        return form_text(form_of(value))
+
+    def compile(self, made: GuardCompiler, read: Read) -> None:
+        if self.broken(read) is None:
+            made.require_state(self.path, read(self.path), read)
+        else:
+            Guard.compile(self, made, read)
+
+    def watch(self, watch: GuardWatch, value: Any) -> None:
+        watch.add_attributes(value)
+
+
 class Same(Guard):
     """The object at another path, which `expected` names, is this one."""
 
@@ -362,7 +388,7 @@ _KINDS: dict[str, type[Guard]] = {
     class_.kind: class_
     for class_ in (
         *(Equals, OfClass, Named, Member, Length, Keys, Elements, Contains, Excludes, Has, Lacks, Inherits),
-        *(Same, Distinct, Apart, Group),
+        *(Same, Distinct, Apart, Group, Wraps),
     )
 }
 # Of these, a path has one.

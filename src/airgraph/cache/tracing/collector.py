@@ -20,6 +20,7 @@ from airgraph.options import Options
 from airgraph.program import lowering
 from airgraph.program.program import CaptureProgram
 from airgraph.program.support import check_capturable
+from airgraph.program.tensor_parts import take_apart
 from airgraph.runtime.engine.loading import engine
 from airgraph.torch_internals import aot, dynamo
 
@@ -74,8 +75,10 @@ class Collector:
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[Any], **_: Any) -> Callable[..., Any]:
         self.was_asked = True
-        self.sources = lowering.input_sources(gm)
         try:
+            apart = take_apart(gm, example_inputs)
+            gm, example_inputs = (gm, example_inputs) if apart is None else (apart.gm, apart.example_inputs)
+            self.sources = lowering.input_sources(gm)
             tx, read = dynamo.current_translator(), self._read
             assert read is not None
             self.changes = changes_of(tx, read, self._keywords)
@@ -90,6 +93,8 @@ class Collector:
                 compile_training=self._refuse_training,
                 decompositions=self._decompositions,
             )
+            if apart is not None and not apart.stays_as_it_is():
+                raise Unwritable("it changes what a tensor of a wrapping subclass is made of")
         except AirgraphError as error:
             self.failure = error
         for change in self.changes.writes:

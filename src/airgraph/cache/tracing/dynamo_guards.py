@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from airgraph.cache.format.guards import (
     Named,
     OfClass,
     Same,
+    Wraps,
     has_attribute,
     name_of_type,
 )
@@ -35,6 +36,7 @@ from airgraph.cache.format.source_path import SourcePath, is_made_by_dynamo, nam
 from airgraph.errors import UnsupportedPath, Unwritable
 from airgraph.program.code_identity import CODE, identity_of, is_code, with_metaclasses
 from airgraph.program.collectives import name_and_ranks
+from airgraph.torch_internals.fake_tensors import is_traceable_wrapper_subclass
 
 __all__ = ["absence_of", "apart_from_changed", "distinct_of", "guards_of", "modules_of"]
 
@@ -107,6 +109,9 @@ def absence_of(guards: Sequence[Guard], read: Read) -> list[Guard]:
     for each in guards:
         if isinstance(each, OfClass) and each.path.steps_to_class is None:
             value, path = read(each.path), each.path
+            if isinstance(value, torch.Tensor):
+                # Dynamo writes into it what other traces need not; its state is guarded as a whole.
+                continue
             if not isinstance(value, dict):
                 value, path = getattr(value, "__dict__", None), parse(f"{path.text}.__dict__")
             if type(value) is dict and all(type(key) in (str, int) for key in value):
@@ -133,7 +138,8 @@ def _written_as(guard: Any, read: Read) -> list[Guard]:
     # The key of a dict at a position is guarded with the dict; function modes are part of `State`.
     if guard.guard_type in _ELSEWHERE or not text or text.startswith(("list(dict.keys(", "___get_torch_function_mode")):
         return []
-    if is_made_by_dynamo(text) or _is_of_environment(text, read):
+    # The names of a wrapper's parts are part of its form.
+    if is_made_by_dynamo(text) or _is_of_environment(text, read) or text.endswith(".__tensor_flatten__()[0]"):
         return []
     try:
         if text.endswith(_CLASS):
@@ -168,6 +174,8 @@ def _made(guard: Any, path: SourcePath, value: Any) -> list[Guard]:
             return _of_autocast(path, value)
         made = _of_value(path, value)
         return [OfClass.of(path, value), made] if isinstance(made, Elements) else [made]
+    if kind == "TENSOR_SUBCLASS_METADATA_MATCH":
+        return [OfClass.of(path, value), Wraps.of(path, value), *_of_wrapped(path, value)]
     if kind in _OF_LENGTHS:
         # Those of modules are looked at for being empty only.
         is_hooks = kind == "EMPTY_NN_MODULE_HOOKS_DICT"
@@ -195,6 +203,16 @@ def _made(guard: Any, path: SourcePath, value: Any) -> list[Guard]:
         # Modules and functions have an identity of their own.
         return [] if is_code(value) else [Same(path, _parseable(name_of_source(details["source_b"])))]
     raise Unwritable(f"a guard of kind {kind} on {path.text}")
+
+
+def _of_wrapped(path: SourcePath, wrapper: Any) -> Iterator[Guard]:
+    """The classes of the wrappers that a tensor of a wrapping subclass is made of."""
+    for name in wrapper.__tensor_flatten__()[0]:
+        part = getattr(wrapper, name)
+        if is_traceable_wrapper_subclass(part):
+            inner = parse(f"{path.text}.{name}")
+            yield OfClass.of(inner, part)
+            yield from _of_wrapped(inner, part)
 
 
 def _of_keys(path: SourcePath, value: Mapping[Any, Any], key: Any, kind: str) -> list[Guard]:

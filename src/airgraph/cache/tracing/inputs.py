@@ -18,6 +18,7 @@ from airgraph.errors import Unwritable
 from airgraph.program import lowering
 from airgraph.program.inputs import InputPlan, InputRole
 from airgraph.program.program import CaptureProgram
+from airgraph.torch_internals.fake_tensors import is_traceable_wrapper_subclass
 from airgraph.torch_internals.symbolic_shapes import expression_of
 
 __all__ = ["cached_inputs", "looked_at", "read_input"]
@@ -75,7 +76,11 @@ def looked_at(collected: Collector, inputs: set[str], read: Read) -> tuple[Cache
     made: dict[str, CachedInput] = {}
     in_guards = {str(symbol) for guard in collected.shape_env.guards for symbol in guard.expr.free_symbols}
     for text, fake in collected.tracked:
-        if text.endswith(".item()"):
+        if isinstance(fake, torch.Tensor) and is_traceable_wrapper_subclass(fake):
+            # Its form, sizes included, is guarded as a whole.
+            if not all(type(size) is int for size in (*fake.size(), *fake.stride())):
+                raise Unwritable(f"{text} is a {type(fake).__name__} whose sizes vary")
+        elif text.endswith(".item()"):
             if isinstance(_size(fake), int) or str(expression_of(fake)) in in_guards:
                 raise Unwritable(f"it depends on the value {text}")
         # The tensor that an argument is a view of decides nothing.

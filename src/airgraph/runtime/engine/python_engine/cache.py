@@ -177,6 +177,9 @@ class CallReader:
         if name in ("attribute", "item", "type"):
             slots.append(type(value) if name == "type" else _step(name, value, rest[0]))
             return True
+        if name == "formed":
+            form = value.dtype, tuple(value.size()), tuple(value.stride())
+            return form == rest[0] and _has_traits(value, type(value), *rest[1:])
         if name in ("number", "float", "tensor", "size", "stride", "offset"):
             return _take(name, value, rest, made)
         return _holds(name, value, slots[rest[0]] if name in ("same", "apart") else rest[0])
