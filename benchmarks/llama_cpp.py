@@ -38,7 +38,10 @@ def write_as(source: Path, target: Path, kind: str) -> None:
 
 
 def serve(model: Path, prompt: list[int], threads: int, length: int) -> None:
-    """In a worker: decode as many tokens as each line says; the nanoseconds are those that llama.cpp counts itself."""
+    """In a worker: decode as many tokens as each line says; the nanoseconds are those that llama.cpp counts itself.
+
+    It counts from the first token on, which comes of the prompt.
+    """
     import xllamacpp
 
     params = xllamacpp.CommonParams()
@@ -49,11 +52,11 @@ def serve(model: Path, prompt: list[int], threads: int, length: int) -> None:
     server = xllamacpp.Server(params)
 
     def decode(tokens: int) -> int:
-        asked = {"prompt": prompt, "n_predict": tokens, "temperature": 0, "ignore_eos": True, "cache_prompt": True}
+        asked = {"prompt": prompt, "n_predict": tokens + 1, "temperature": 0, "ignore_eos": True, "cache_prompt": True}
         told: Any = server.handle_completions(asked)
         timings = told["timings"]
-        if timings["predicted_n"] != tokens:
-            raise SystemExit(f"llama.cpp decoded {timings['predicted_n']} tokens, not {tokens}")
+        if timings["predicted_n"] != tokens + 1:
+            raise SystemExit(f"llama.cpp chose {timings['predicted_n']} tokens, not {tokens + 1}")
         return int(timings["predicted_ms"] * 1e6)
 
     decode(8)

@@ -1,11 +1,13 @@
 """Measure SmolLM2's decoding, a token at a time, against llama.cpp on the same weights, eager and Inductor.
 
-    llm.py [--threads 1,2] [--rounds 12] [--only bf16,int8] [--contenders eager,inductor,...] [--no-loaded]
+    llm.py [--threads 1,2] [--rounds 12] [--only bf16,int8] [--contenders eager,inductor,...] [--no-others]
 
 Each contender has a process of its own; all of one type of weights are alive at once and take turns, a block of tokens
-each. airgraph is called through the cached door, with kernels of its own and with eager's. int8 is torchao's
-Int8WeightOnlyConfig on a bfloat16 model beside llama.cpp's Q8_0. On loaded cores, airgraph with two threads is compared
-with airgraph with one while other processes keep every core busy. Prints tables and writes
+each. airgraph is called through the cached door, with kernels of its own, the same with its weights in huge pages, and
+with eager's kernels. int8 is torchao's Int8WeightOnlyConfig on a bfloat16 model beside llama.cpp's Q8_0.
+
+Others: a prefill of 128 tokens; a model of the sizes of Qwen3-0.6B with random weights; and on loaded cores, airgraph
+with two threads against airgraph with one while other processes keep every core busy. Prints tables and writes
 benchmarks/results/llm-YYYY-MM-DD.json.
 """
 
@@ -32,13 +34,18 @@ from rich.table import Table
 RESULTS = Path(__file__).resolve().parent / "results"
 TOKENS = 16
 WEIGHTS = {"fp32": "F32", "bf16": "BF16", "int8": "Q8_0"}
-CONTENDERS = ("eager", "inductor", "airgraph exact", "airgraph", "llama.cpp")
+CONTENDERS = ("eager", "inductor", "airgraph exact", "airgraph", "airgraph placed", "llama.cpp")
+# Of what has no peer in llama.cpp here.
+OF_TORCH = tuple(name for name in CONTENDERS if name != "llama.cpp")
+PREFILL_TOKENS = 128
 console = Console()
 
 
 def model_of(weights: str) -> Any:
     import torch
 
+    if weights == "qwen3":
+        return of_qwen3s_sizes().to(torch.bfloat16)
     model = smollm2.load()
     if weights == "fp32":
         return model
@@ -48,6 +55,26 @@ def model_of(weights: str) -> Any:
 
         quantize_(model, Int8WeightOnlyConfig())
     return model
+
+
+def of_qwen3s_sizes() -> Any:
+    """Qwen3-0.6B as its configuration has it, with random weights."""
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=151_936,
+        hidden_size=1024,
+        intermediate_size=3072,
+        num_hidden_layers=28,
+        num_attention_heads=16,
+        num_key_value_heads=8,
+        head_dim=128,
+        tie_word_embeddings=True,
+        max_position_embeddings=40_960,
+    )
+    return Qwen3ForCausalLM(config).eval()
 
 
 def step_of(model: Any, contender: str, folder: str) -> Callable[..., Any]:
@@ -63,7 +90,9 @@ def step_of(model: Any, contender: str, folder: str) -> Callable[..., Any]:
     import airgraph
 
     options = {"kernels": "exact" if contender == "airgraph exact" else "fast"}
-    return airgraph.inference.cache_compile(model.forward, cache_dir=folder, options=options)
+    if contender == "airgraph placed":
+        airgraph.cpu.place_weights(model)
+    return airgraph.inference.cache_compile(model.forward, cache_dir=folder, dynamic=False, options=options)
 
 
 def serve(weights: str, contender: str, threads: int) -> None:
@@ -81,6 +110,29 @@ def serve(weights: str, contender: str, threads: int) -> None:
         for line in sys.stdin:
             start = perf_counter_ns()
             decoder.decode(int(line))
+            answer(perf_counter_ns() - start)
+
+
+def serve_prefill(weights: str, contender: str, threads: int) -> None:
+    """A worker: read as many prompts as each line says."""
+    import torch
+
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(False)
+    model = model_of(weights)
+    prompt = torch.arange(PREFILL_TOKENS).view(1, -1) + 1000
+    with tempfile.TemporaryDirectory(prefix="airgraph-bench-") as folder:
+        step = step_of(model, contender, folder)
+
+        def read(count: int) -> None:
+            for _ in range(count):
+                step(prompt, use_cache=False, logits_to_keep=1)
+
+        read(3)
+        answer(True)
+        for line in sys.stdin:
+            start = perf_counter_ns()
+            read(int(line))
             answer(perf_counter_ns() - start)
 
 
@@ -109,19 +161,30 @@ def measured(weights: str, threads: int, rounds: int, contenders: list[str], fol
     return found
 
 
-def in_turns(workers: dict[str, Worker], rounds: int) -> dict[str, Any]:
+def prefill(weights: str, threads: int, rounds: int, contenders: list[str]) -> dict[str, Any]:
+    """Prompts a second of each contender but llama.cpp."""
+    me = [sys.executable, __file__, "--threads", str(threads)]
+    workers = {}
+    for name in contenders:
+        if name in OF_TORCH and name != "airgraph placed":
+            workers[name] = Worker([*me, "--serve-prefill", weights, name])
+            workers[name].answer()
+    return in_turns(workers, rounds, calls=1, what="prompts_per_s")
+
+
+def in_turns(
+    workers: dict[str, Worker], rounds: int, *, calls: int = TOKENS, what: str = "tokens_per_s"
+) -> dict[str, Any]:
     samples: dict[str, list[float]] = {name: [] for name in workers}
     order = list(workers)
     for turn in range(rounds):
         for name in order[:: 1 if turn % 2 else -1]:
-            samples[name].append(workers[name].ask(TOKENS) / TOKENS / 1e3)
+            samples[name].append(workers[name].ask(calls) / calls / 1e3)
         order = order[1:] + order[:1]
     for worker in workers.values():
         worker.close()
-    timings = {name: measure.summarise(each, TOKENS) for name, each in samples.items()}
-    return {
-        name: {**timing.to_dict(), "tokens_per_s": round(1e6 / timing.median_us, 2)} for name, timing in timings.items()
-    }
+    timings = {name: measure.summarise(each, calls) for name, each in samples.items()}
+    return {name: {**timing.to_dict(), what: round(1e6 / timing.median_us, 2)} for name, timing in timings.items()}
 
 
 def on_loaded_cores(weights: str, rounds: int) -> dict[str, Any]:
@@ -146,7 +209,8 @@ def shown(results: dict[str, Any]) -> None:
             table.add_column(column, justify="left" if column == "weights" else "right")
         for weights, row in by_weights.items():
             rate = {name: each["tokens_per_s"] for name, each in row.items()}
-            ratio = f"{rate['airgraph'] / rate['llama.cpp']:.2f}" if {"airgraph", "llama.cpp"} <= rate.keys() else "-"
+            ours = max(rate.get("airgraph", 0), rate.get("airgraph placed", 0))
+            ratio = f"{ours / rate['llama.cpp']:.2f}" if ours and "llama.cpp" in rate else "-"
             table.add_row(weights, *(f"{rate[name]:.1f}" if name in rate else "-" for name in CONTENDERS), ratio)
         console.print(table)
 
@@ -157,28 +221,37 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--only", default=",".join(WEIGHTS))
     parser.add_argument("--contenders", default=",".join(CONTENDERS))
-    parser.add_argument("--loaded", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--others", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--serve", nargs=2, metavar=("WEIGHTS", "CONTENDER"), help=argparse.SUPPRESS)
+    parser.add_argument("--serve-prefill", nargs=2, metavar=("WEIGHTS", "CONTENDER"), help=argparse.SUPPRESS)
     parser.add_argument("--serve-llama", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
         return serve(*options.serve, int(options.threads))
+    if options.serve_prefill:
+        return serve_prefill(*options.serve_prefill, int(options.threads))
     if options.serve_llama:
         return serve_llama(options.serve_llama, int(options.threads))
     begun = measure.circumstances(options.rounds)
-    results: dict[str, Any] = {}
+    threads, contenders = [int(each) for each in options.threads.split(",")], options.contenders.split(",")
+    decoding: dict[str, Any] = {}
+    body: dict[str, Any] = {**begun, "decoding": decoding}
     with tempfile.TemporaryDirectory(prefix="airgraph-bench-") as folder:
-        for threads in map(int, options.threads.split(",")):
+        for count in threads:
             for weights in options.only.split(","):
-                row = measured(weights, threads, options.rounds, options.contenders.split(","), Path(folder))
-                results.setdefault(str(threads), {})[weights] = row
-                shown({str(threads): {weights: row}})
-    body: dict[str, Any] = {**begun, "decoding": results}
-    if options.loaded:
-        body["loaded"] = on_loaded_cores("bf16", options.rounds)
-        for name, row in body["loaded"].items():
-            console.print(f"loaded cores: {name}: {row['tokens_per_s']} tokens/s")
-    console.print(f"written to {measure.write_json(RESULTS, 'llm', sorted(map(int, results)), body)}")
+                row = measured(weights, count, options.rounds, contenders, Path(folder))
+                decoding.setdefault(str(count), {})[weights] = row
+                shown({str(count): {weights: row}})
+        if options.others:
+            torch_only = [name for name in contenders if name in OF_TORCH]
+            body["qwen3"] = {
+                str(count): measured("qwen3", count, options.rounds, torch_only, Path(folder)) for count in threads
+            }
+            body["prefill"] = {str(count): prefill("bf16", count, options.rounds, contenders) for count in threads}
+            body["loaded"] = on_loaded_cores("bf16", options.rounds)
+            for name in ("qwen3", "prefill", "loaded"):
+                console.print(name, body[name])
+    console.print(f"written to {measure.write_json(RESULTS, 'llm', threads, body)}")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ def test_public_names() -> None:
     ]  # fmt: skip
     assert all(hasattr(airgraph, name) for name in airgraph.__all__)
     assert sorted(airgraph.cpu.__all__) == [
-        "CPUGraph", "Event", "Stream", "current_stream", "graph", "graph_pool_handle", "stream", "synchronize",
+        "CPUGraph", "Event", "PlacedWeights", "Stream", "current_stream", "graph", "graph_pool_handle", "place_weights",
+        "stream", "synchronize",
     ]  # fmt: skip
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -79,3 +82,62 @@ def test_what_inlined_code_asks_of_sys_modules(tmp_path: Path, monkeypatch: pyte
     assert torch.equal(call(x), x * 2)
     monkeypatch.delitem(sys.modules, "marker_of_this_test")
     assert torch.equal(call(x), x * 3)
+
+
+def passed_on(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator whose wrapper finds the object of a method among its arguments, as transformers' do."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+class Decorated(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.factor, self.sign, self.settings = 2.0, 1, {"shift": 3}
+
+    @passed_on
+    def forward(self, x: Tensor, other: nn.Module | None = None) -> Tensor:
+        y = self.linear(x) * self.factor * self.sign + self.settings["shift"]
+        return y if other is None else other.linear(y)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("what", ["weight", "values", "module", "float", "integer", "item", "class"])
+def test_the_object_of_a_decorated_method_is_watched(what: str, tmp_path: Path) -> None:
+    model, x = Decorated(), torch.randn(2, 4)
+    call = cached(model.forward, tmp_path)
+    for _ in range(3):
+        torch.testing.assert_close(call(x), model(x))
+    match what:
+        case "weight":
+            model.linear.weight = nn.Parameter(torch.rand(4, 4))
+        case "values":
+            model.linear.weight.add_(1)
+        case "module":
+            model.linear = nn.Linear(4, 4)
+        case "float":
+            model.factor = 5.0
+        case "integer":
+            model.sign = -1
+        case "item":
+            model.settings["shift"] = 7
+        case "class":
+            model.linear.__class__ = type("Other", (nn.Linear,), {"forward": lambda self, x: x + self.weight.sum()})
+    for _ in range(3):
+        torch.testing.assert_close(call(x), model(x))
+
+
+@torch.no_grad()
+def test_of_a_decorated_method_only_its_own_object_is_fixed(tmp_path: Path) -> None:
+    model, others, x = Decorated(), [Decorated(), Decorated()], torch.randn(2, 4)
+    call, another = cached(model.forward, tmp_path), cached(others[0].forward, tmp_path)
+    for _ in range(2):
+        for other in (*others, model):
+            torch.testing.assert_close(call(x, other), model(x, other))
+            torch.testing.assert_close(another(x, other=other), others[0](x, other=other))
+            other.linear.weight = nn.Parameter(torch.rand(4, 4))

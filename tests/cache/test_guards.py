@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from quantized_weight import Int8Weight
 
 from airgraph.cache.format.guard import Guard
 from airgraph.cache.format.guards import (
@@ -26,6 +27,7 @@ from airgraph.cache.format.guards import (
     Named,
     OfClass,
     Same,
+    Wraps,
     guard_from,
 )
 from airgraph.cache.format.source_path import SourcePath, parse
@@ -48,6 +50,8 @@ class Color(enum.Enum):
 
 X = parse("L['x']")
 ONE = object()
+INT8 = Int8Weight(torch.ones(2, 3, dtype=torch.int8), torch.ones(2, 1), [1, 3])
+WIDER = Int8Weight(torch.ones(2, 4, dtype=torch.int8), torch.ones(2, 1), [1, 3])
 # A guard, values that it holds for, and values that break it.
 CASES: list[tuple[Guard, list[Any], list[Any]]] = [
     (Equals(X, 1), [1], [1.0, True, 2, "1", None]),
@@ -71,6 +75,7 @@ CASES: list[tuple[Guard, list[Any], list[Any]]] = [
     (Same(X, "L['y']"), [ONE], [object()]),
     (Distinct(X, ["L['y']"]), [object()], [ONE]),
     (Apart(X, ["L['y']", "L['y']"]), [object()], [ONE]),
+    (Wraps.of(X, INT8), [Int8Weight(torch.zeros(2, 3, dtype=torch.int8), torch.ones(2, 1), [1, 3])], [WIDER, ONE]),
 ]
 
 

@@ -178,13 +178,40 @@ def test_a_cache_that_is_written_before_is_seen_and_after_is_not() -> None:
 
 def test_torchao_s_int8_weights_are_multiplied_as_they_lie() -> None:
     quantization = pytest.importorskip("torchao.quantization")
-    model = torch.nn.Sequential(torch.nn.Linear(64, 96, bias=False), torch.nn.ReLU(), torch.nn.Linear(96, 32))
+    model = torch.nn.Sequential(torch.nn.Linear(64, 96, bias=False), torch.nn.ReLU(), torch.nn.Linear(96, 512))
     model = model.to(torch.bfloat16).eval()
     quantization.quantize_(model, quantization.Int8WeightOnlyConfig())
-    x = torch.randn(1, 64).to(torch.bfloat16)
+    x = torch.randn(8, 64).to(torch.bfloat16)
     out, found = changes(model, x)
     assert found["mixed_products"] == 2
-    torch.testing.assert_close(out, model(x))
+    exact = x.double()
+    for layer in model:
+        if isinstance(layer, torch.nn.Linear):
+            exact = exact @ (layer.weight.qdata.double() * layer.weight.scale.double()).t()
+            exact = exact if layer.bias is None else exact + layer.bias.double()
+        else:
+            exact = layer(exact)
+    ours, eagers = ((each.double() - exact).square().mean() for each in (out, model(x)))
+    assert ours <= eagers * 1.05
+
+
+@pytest.mark.parametrize("scale", [torch.float32, torch.bfloat16])
+def test_a_scale_of_another_type_is_read_as_it_lies(scale: torch.dtype) -> None:
+    x, weight, factors = int8_arguments(torch.float16)
+    args = x, weight, factors.to(scale)
+
+    def program(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
+        # As torchao does: the scale is cast after the product.
+        return torch.mm(x, weight.t().to(x.dtype)) * scale.to(x.dtype).view(-1)
+
+    out, found = changes(program, *args)
+    assert found["mixed_products"] == 1
+    (graph,) = airgraph.explain().to_dict()["graphs"]
+    # The transposed weight, the scale as a row, and the product.
+    assert graph["nodes"] <= 3
+    exact = program(*(each.double() for each in args))
+    ours, eagers = ((each.double() - exact).square().mean() for each in (out, program(*args)))
+    assert ours <= eagers * 1.05
 
 
 def test_rows_that_change_with_the_call() -> None:

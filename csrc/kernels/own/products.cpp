@@ -53,23 +53,47 @@ const T* place_in(const at::Tensor& of, const char* data, int64_t matrix, int64_
   return data == nullptr ? nullptr : reinterpret_cast<const T*>(data) + matrix * of.stride(0) + begin * of.stride(2);
 }
 
+// So many numbers as floats, `step` apart.
+void read_floats(at::ScalarType dtype, const char* from, int64_t step, int64_t count, float* to) {
+  const auto read = [&]<class T>(const T* numbers) {
+    for (int64_t i = 0; i < count; ++i) {
+      to[i] = static_cast<float>(numbers[i * step]);
+    }
+  };
+  switch (dtype) {
+    case at::kBFloat16:
+      return read(reinterpret_cast<const at::BFloat16*>(from));
+    case at::kHalf:
+      return read(reinterpret_cast<const at::Half*>(from));
+    default:
+      return read(reinterpret_cast<const float*>(from));
+  }
+}
+
 template <class T>
 void round_to(ProductsCtx& ctx, const float* sums, int64_t matrix, int64_t begin, int64_t end) {
   T* to = const_cast<T*>(place_in<T>(ctx.out, ctx.out_data, matrix, begin));
-  const T* scale = place_in<T>(ctx.scale, ctx.scale_data, matrix, begin);
+  const char* scale = ctx.scale_data;
+  if (scale != nullptr) {
+    scale +=
+        (matrix * ctx.scale.stride(0) + begin * ctx.scale.stride(2)) * static_cast<int64_t>(ctx.scale.element_size());
+  }
+  float scales[kApart];
   const T* bias = place_in<T>(ctx.bias, ctx.bias_data, matrix, begin);
   const int64_t step = ctx.out.stride(2);
-  const int64_t scale_step = scale == nullptr ? 0 : ctx.scale.stride(2);
   const int64_t bias_step = bias == nullptr ? 0 : ctx.bias.stride(2);
   for (int64_t m = 0; m < ctx.rows; ++m) {
+    if (scale != nullptr && (m == 0 || ctx.scale.stride(1) != 0)) {
+      const int64_t row = m * ctx.scale.stride(1) * static_cast<int64_t>(ctx.scale.element_size());
+      read_floats(ctx.scale.scalar_type(), scale + row, ctx.scale.stride(2), end - begin, scales);
+    }
     for (int64_t i = 0; i < end - begin; ++i) {
       float sum = sums[m * kApart + i];
-      sum = scale == nullptr ? sum : sum * static_cast<float>(scale[i * scale_step]);
+      sum = scale == nullptr ? sum : sum * scales[i];
       sum = bias == nullptr ? sum : sum + static_cast<float>(bias[i * bias_step]);
       to[i * step] = static_cast<T>(sum);
     }
     to += ctx.out.stride(1);
-    scale += scale == nullptr ? 0 : ctx.scale.stride(1);
     bias += bias == nullptr ? 0 : ctx.bias.stride(1);
   }
 }
@@ -173,7 +197,7 @@ std::optional<PreparedStep> make(const at::Tensor& left, const at::Tensor& right
   const bool is_served = left.scalar_type() == dtype && dtype != at::kChar && element_of(dtype) && element &&
                          (right.scalar_type() == dtype || *element == Element::i8) &&
                          (!bias.defined() || bias.scalar_type() == dtype) &&
-                         (!scale.defined() || scale.scalar_type() == dtype);
+                         (!scale.defined() || (element_of(scale.scalar_type()) && scale.scalar_type() != at::kChar));
   if (!is_served || left.dim() != right.dim() || out.dim() != left.dim() || out.numel() == 0 || left.size(-1) == 0 ||
       left.size(-2) > kMostRows) {
     return std::nullopt;

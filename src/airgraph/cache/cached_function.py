@@ -94,7 +94,7 @@ class CachedFunction:
     def _learn(self) -> None:
         """What the function is now; graphs of what it was are forgotten."""
         self._form = CallForm(self.__wrapped__)
-        self._roots = Roots.of(self._form.function)
+        self._roots = Roots.of(self._form.function, self._form.before)
         self._body = self._roots.body()
         self._plain_arity = self._form.plain_arity
         self._forget(self._entries)

@@ -16,10 +16,10 @@ class CallForm:
     """
 
     def __init__(self, function: Any) -> None:
-        # Where the object of a method is among *args, as in a decorator's wrapper, it is an argument like others.
+        # Where the object of a method is among *args, as in a decorator's wrapper, it is given before the others.
         inner = getattr(function, "__func__", function)
         takes_owner = inner is not function and inner.__code__.co_argcount == 0
-        self._before: tuple[Any, ...] = (getattr(function, "__self__", None),) if takes_owner else ()
+        self.before: tuple[Any, ...] = (getattr(function, "__self__", None),) if takes_owner else ()
         self.function: Callable[..., Any] = inner if takes_owner else function
         self._signature = inspect.signature(self.function, follow_wrapped=False)
         self._parameters = tuple(self._signature.parameters)
@@ -32,7 +32,7 @@ class CallForm:
 
     def values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """The values of all parameters in order. Raises TypeError as calling the function would."""
-        args = (*self._before, *args)
+        args = (*self.before, *args)
         form = (len(args), *kwargs)
         rest = self._seen.get(form)
         if rest is None:

@@ -238,7 +238,7 @@ class Entry:
         try:
             for guard in self.manifest.guards:
                 path, to_class = guard.path, guard.path.steps_to_class
-                if path.is_global or path.root in fixed:
+                if path.is_global or self._roots.is_fixed(path):
                     guard.watch(watch, watch.add(path, fixed))
                     anew += [guard] if watch.is_blind else []
                 elif to_class is not None:
@@ -248,13 +248,13 @@ class Entry:
                 else:
                     guard.watch_class(watch, read)
                 for other in guard.others if isinstance(guard, (Apart, Same)) else ():
-                    if other.is_global or other.root in fixed:
+                    if other.is_global or self._roots.is_fixed(other):
                         watch.add(other, fixed)
             every = (*self.manifest.inputs, *self.manifest.looked_at)
-            taken = [_taken(watch, each, fixed, self._roots.cells) for each in every]
+            taken = [_taken(watch, each, fixed, self._roots) for each in every]
             if not self._is_sound:
                 self._check_sound(values, fixed, read)
-            reader = build_reader(self.manifest, self._roots.parameters, read, taken)
+            reader = build_reader(self.manifest, self._roots, read, taken)
             gate = engine().Gate(watch.compile(), settled(), reader)
             binding = _Binding(
                 _unless_broken(gate.read, anew, fixed, self._roots.function_globals, self.manifest.process),
@@ -269,7 +269,7 @@ class Entry:
         return binding
 
 
-def _taken(watch: Watch, each: CachedInput, fixed: Mapping[str, Any], cells: Mapping[str, Any]) -> Any:
+def _taken(watch: Watch, each: CachedInput, fixed: Mapping[str, Any], roots: Roots) -> Any:
     """The tensor or number of an input that does not come with the call; of a size its tensor, of a float its owner.
 
     Raises TypeError.
@@ -277,10 +277,10 @@ def _taken(watch: Watch, each: CachedInput, fixed: Mapping[str, Any], cells: Map
     if each.path.is_global:
         if each.plan.role is InputRole.MUTATED or not (each.path.is_size or (each.is_tensor and not each.is_float)):
             raise TypeError(f"{each.path.text} is no argument, and no tensor that is only read")
-    elif each.path.root not in fixed:
+    elif not roots.is_fixed(each.path):
         return None
     if each.is_float and not each.path.steps:
-        return cells[each.path.root]
+        return roots.cells[each.path.root]
     is_size = each.is_float or each.path.is_size
     value = watch.add(replace(each.path, steps=each.path.steps[:-1]) if is_size else each.path, fixed)
     if watch.is_blind:

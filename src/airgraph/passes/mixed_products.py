@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch.fx import GraphModule, Node
 
-from airgraph.passes.analysis.few_rows import has_few_rows, lies_in_columns
+from airgraph.passes.analysis.few_rows import FLOATS, has_few_rows, lies_in_columns
 from airgraph.passes.analysis.memory_use import MemoryUse
+from airgraph.program.nodes import is_view
 from airgraph.program.own_operators import MIXED_MM
 from airgraph.program.streams import stream_of
 
@@ -33,15 +34,29 @@ def multiply_as_stored(gm: GraphModule) -> int:
         replaced, scale = (node, None) if scaled is None else scaled
         # In the product's place: what it reads may be written after it.
         with gm.graph.inserting_before(node):
-            product = gm.graph.call_function(MIXED_MM, (left, right, scale) if scale is not None else (left, right))
+            args = (left, right) if scale is None else (left, right, _as_row(gm, scale))
+            product = gm.graph.call_function(MIXED_MM, args)
         product.meta = dict(replaced.meta)
+        replaced_args = [each for each in replaced.all_input_nodes if each is not node]
         replaced.replace_all_uses_with(product)
         gm.graph.erase_node(replaced)
         if replaced is not node:
             gm.graph.erase_node(node)
+            for factor in replaced_args:
+                _erase_unused(gm, factor)
         if not cast.users:
             gm.graph.erase_node(cast)
     return len(found)
+
+
+def _as_row(gm: GraphModule, scale: Node) -> Node:
+    """The same numbers in one dimension, where nodes are inserted at the moment."""
+    value = scale.meta["val"]
+    if value.dim() == 1:
+        return scale
+    row = gm.graph.call_function(_aten.view.default, (scale, [value.numel()]))
+    row.meta = {**scale.meta, "val": value.view(-1)}
+    return row
 
 
 def _takes_int8(node: Node, use: MemoryUse) -> bool:
@@ -59,7 +74,7 @@ def _takes_int8(node: Node, use: MemoryUse) -> bool:
 
 
 def _scaled(node: Node, use: MemoryUse) -> tuple[Node, Node] | None:
-    """The product of a result and nothing else with one number a column, and these numbers."""
+    """The product of a result and nothing else with one number a column, and where these numbers come from."""
     if len(node.users) != 1:
         return None
     (user,) = node.users
@@ -67,8 +82,41 @@ def _scaled(node: Node, use: MemoryUse) -> tuple[Node, Node] | None:
         return None
     (scale,) = [arg for arg in user.args if arg is not node] or [None]
     value = node.meta["val"]
-    if not isinstance(scale, Node) or not use.is_there_before(scale, node) or user.meta["val"].dtype is not value.dtype:
+    if not isinstance(scale, Node) or user.meta["val"].dtype is not value.dtype:
         return None
     form = scale.meta["val"]
     is_row = form.dim() == 1 or (form.dim() == 2 and form.shape[0] == 1)
-    return (user, scale) if is_row and form.dtype is value.dtype and form.shape[-1] == value.shape[1] else None
+    if not is_row or form.dtype is not value.dtype or form.shape[-1] != value.shape[1]:
+        return None
+    source = _before_casts(scale)
+    return next(((user, each) for each in (scale, source) if use.is_there_before(each, node)), None)
+
+
+def _before_casts(scale: Node) -> Node:
+    """What a row of numbers is made of by nothing but casts among floats, and other shapes."""
+    node = scale
+    while node.target in _CASTS or is_view(node):
+        before = node.args[0]
+        if not isinstance(before, Node) or not _is_row_of_floats(before, scale.meta["val"].numel()):
+            break
+        node = before
+    return node
+
+
+def _is_row_of_floats(node: Node, count: int) -> bool:
+    """Whether these are all its elements, one after the other, and in one dimension."""
+    value = node.meta["val"]
+    return (
+        value.dtype in FLOATS
+        and value.is_contiguous()
+        and list(filter(lambda size: size != 1, value.shape)) in ([count], [])
+    )
+
+
+def _erase_unused(gm: GraphModule, node: Node) -> None:
+    while node.op == "call_function" and not node.users and not node.is_impure():
+        before = node.args[0]
+        gm.graph.erase_node(node)
+        if not isinstance(before, Node):
+            return
+        node = before

@@ -16,9 +16,9 @@ _library.define("decode_attention(Tensor query, Tensor key, Tensor value, Tensor
 
 
 def _mixed_mm(left: Tensor, right: Tensor, scale: Tensor | None = None) -> Tensor:
-    """left [rows, k] @ right [k, n], of whole numbers, in the type of left; times scale [n]."""
+    """left [rows, k] @ right [k, n], of whole numbers, in the type of left; times scale [n], of any type of floats."""
     product = left @ right.to(left.dtype)
-    return product if scale is None else product * scale
+    return product if scale is None else product * scale.to(left.dtype)
 
 
 def _decode_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:

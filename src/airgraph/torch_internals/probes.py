@@ -208,6 +208,7 @@ INTERNALS = (
         until="Dynamo guards them itself",
     ),
     _of("torch._dynamo.guards.GuardBuilder", "DUPLICATE_INPUT", used_for="as above", until="as above"),
+    _of("torch._dynamo.source", "AttrSource", used_for="arguments that are wrappers of tensors", until="as above"),
     _of("torch._dynamo.variables.lists", "SizeVariable", used_for="the same: shapes in results", until="as above"),
     _of(
         "torch._dynamo.variables.base", "AttributeMutationExisting", "AttributeMutationNew",

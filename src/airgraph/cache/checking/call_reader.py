@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from airgraph.cache.checking.scope import Reader
+from airgraph.cache.checking.scope import Reader, Roots
 from airgraph.cache.format.guard import Guard, Read
 from airgraph.cache.format.guards import Same
 from airgraph.cache.format.manifest import CachedInput, Manifest, Traits
-from airgraph.cache.format.source_path import Attribute, Item, Size, SourcePath, Step, TypeOf
+from airgraph.cache.format.source_path import Attribute, Item, Size, SourcePath, Step, TypeOf, parse
 from airgraph.errors import CacheError
 from airgraph.program.inputs import InputRole
 from airgraph.runtime.engine.loading import engine
@@ -28,15 +28,15 @@ _CONSTANTS = (bool, int, str, type(None), torch.dtype, torch.device, torch.layou
 _CLASSES: Mapping[str, type] = {"Tensor": torch.Tensor, "Parameter": torch.nn.Parameter}
 
 
-def build_reader(manifest: Manifest, parameters: Sequence[str], read: Reader, taken: Sequence[Any]) -> Any:
+def build_reader(manifest: Manifest, roots: Roots, read: Reader, taken: Sequence[Any]) -> Any:
     """Its `read` takes the values of the call's parameters and returns the graph's arguments, or None where a condition
     does not hold.
 
-    After the arguments come the tensors and numbers that were only looked at. parameters: names in order. read: for the
-    classes and functions of guards, and for what does not come with the call. taken: of inputs that do not come
-    with the call the tensor or number, of a size its tensor, of a float the object that holds it.
+    After the arguments come the tensors and numbers that were only looked at. read: for the classes and functions of
+    guards, and for what does not come with the call. taken: of inputs that do not come with the call the tensor or
+    number, of a size its tensor, of a float the object that holds it.
     """
-    made = _Instructions(parameters)
+    made = _Instructions(roots)
     every = (*manifest.inputs, *manifest.looked_at)
     for guard in manifest.guards:
         if made.comes_with_the_call(guard.path):
@@ -60,7 +60,7 @@ def build_reader(manifest: Manifest, parameters: Sequence[str], read: Reader, ta
             made.add("kept", index, *_traits(each))
     tensors = [each for each in every if each.is_tensor and not each.is_float and made.comes_with_the_call(each.path)]
     made.require_distinct(tensors, tuple(value for value in taken if isinstance(value, torch.Tensor)))
-    return engine().CallReader(len(parameters), made.instructions, arguments)
+    return engine().CallReader(len(roots.parameters), made.instructions, arguments)
 
 
 def _traits(each: CachedInput) -> tuple[Any, ...]:
@@ -75,19 +75,22 @@ def _traits(each: CachedInput) -> tuple[Any, ...]:
 class _Instructions:
     """Under construction; a path that was read once is kept in a slot."""
 
-    def __init__(self, parameters: Sequence[str]) -> None:
+    def __init__(self, roots: Roots) -> None:
         self.instructions: list[tuple[Any, ...]] = []
-        self._parameters = {name: slot for slot, name in enumerate(parameters)}
+        self._roots = roots
+        self._parameters = {name: slot for slot, name in enumerate(roots.parameters)}
         # Of a step from what lies in another slot.
         self._slots: dict[tuple[int, Step], int] = {}
         self._count = len(self._parameters)
         self._classes: set[SourcePath] = set()
+        for name, (first, *_) in roots.first.items():
+            self.add("is", self.at(parse(f"L[{name!r}][0]")), first)
 
     def add(self, name: str, *operands: Any) -> None:
         self.instructions.append((name, *operands))
 
     def comes_with_the_call(self, path: SourcePath) -> bool:
-        return not path.is_global and path.root in self._parameters
+        return not path.is_global and path.root in self._parameters and not self._roots.is_fixed(path)
 
     def at(self, path: SourcePath) -> int:
         """The slot of the value at a path; each of its steps is read once."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import CellType, FunctionType, MethodType
 from typing import Any
 
 import torch
 
-from airgraph.cache.format.source_path import SourcePath
+from airgraph.cache.format.source_path import Item, SourcePath
 
 __all__ = ["Reader", "Roots", "without_grad_mode"]
 
@@ -21,7 +21,8 @@ class Roots:
     """function: without what it is bound to. parameters: names in order, without `self`. owner: the object that a
     method is bound to, by what it calls it.
 
-    cells: what the function closes over.
+    cells: what the function closes over. first: of a method whose object is the first of *args, as in a decorator's
+    wrapper, the name of these and a tuple of the object: it comes with each call, and is always this one.
     """
 
     function: FunctionType
@@ -29,9 +30,11 @@ class Roots:
     owner: Mapping[str, Any]
     cells: Mapping[str, CellType]
     function_globals: Mapping[str, Any]
+    first: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, function: Any) -> Roots:
+    def of(cls, function: Any, first: tuple[Any, ...] = ()) -> Roots:
+        """first: the first of the function's *args at each call, or nothing."""
         inner = getattr(function, "__func__", function)
         names = inner.__code__.co_freevars
         return cls(
@@ -40,6 +43,7 @@ class Roots:
             owner={inner.__code__.co_varnames[0]: function.__self__} if inner is not function else {},
             cells=dict(zip(names, inner.__closure__ or (), strict=True)),
             function_globals=inner.__globals__,
+            first={inner.__code__.co_varnames[inner.__code__.co_kwonlyargcount]: first} if first else {},
         )
 
     def body(self) -> Body:
@@ -52,7 +56,14 @@ class Roots:
 
     def fixed(self) -> dict[str, Any]:
         """Values that do not come with a call, as they are now; a cell that is still empty is left out."""
-        return {**self.owner, **{name: cell.cell_contents for name, cell in self.cells.items() if _is_filled(cell)}}
+        filled = {name: cell.cell_contents for name, cell in self.cells.items() if _is_filled(cell)}
+        return {**self.owner, **self.first, **filled}
+
+    def is_fixed(self, path: SourcePath) -> bool:
+        """Whether what lies there does not come with a call, or always is the same object."""
+        if path.root in self.first:
+            return path.steps[:1] == (Item(0),)
+        return path.root in self.owner or path.root in self.cells
 
     def at(self, values: Sequence[Any]) -> Reader:
         """Reads paths for a call with these values of the parameters."""

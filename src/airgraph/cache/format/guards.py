@@ -50,6 +50,11 @@ CONSTANTS = (bool, int, float, str, complex, type(None), torch.dtype, torch.devi
 _BY_IDENTITY = (bool, type(None), torch.dtype, torch.layout, torch.memory_format)
 
 
+def _is_plain_float(value: Any) -> bool:
+    """Whether no float but this one equals it: not zero, which has a sign, nor a NaN."""
+    return type(value) is float and value != 0 and value == value
+
+
 class _Otherwise:
     """Equal to nothing that a guard may expect."""
 
@@ -72,7 +77,7 @@ class Equals(Guard):
     def compile(self, made: GuardCompiler, read: Read) -> None:
         if isinstance(self.expected, _BY_IDENTITY):
             made.add("is", made.at(self.path), self.expected)
-        elif type(self.expected) in (int, str, torch.device):
+        elif type(self.expected) in (int, str, torch.device) or _is_plain_float(self.expected):
             made.add("equals", made.at(self.path), self.expected)
         else:
             Guard.compile(self, made, read)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import torch
 from torch.fx import Node
 
-__all__ = ["MOST_ROWS", "MOST_SHARING", "has_few_rows", "lies_in_columns"]
+__all__ = ["FLOATS", "MOST_ROWS", "MOST_SHARING", "has_few_rows", "lies_in_columns"]
 
 # As in csrc/kernels/own/products.cpp.
 MOST_ROWS = 8
 # As in csrc/kernels/own/decode_attention.cpp: rows of queries that share a head of keys.
 MOST_SHARING = 64
-_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def has_few_rows(node: Node, dim: int = 0) -> bool:
     """Whether a tensor of floats on the CPU has at most MOST_ROWS rows, whatever the call."""
     value = node.meta.get("val")
-    if not isinstance(value, torch.Tensor) or value.device.type != "cpu" or value.dtype not in _FLOATS:
+    if not isinstance(value, torch.Tensor) or value.device.type != "cpu" or value.dtype not in FLOATS:
         return False
     rows = value.shape[dim]
     return isinstance(rows, int) and 1 <= rows <= MOST_ROWS

@@ -1,0 +1,50 @@
+"""Writes the figures of language models in docs/kernels.md from the newest JSON of llm.py.
+
+python benchmarks/llm_figures.py
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from figures import DOCS, block, newest_record, write
+
+PAGE = DOCS / "kernels.md"
+NAMES = {
+    "eager": "eager",
+    "inductor": "Inductor, max-autotune and freezing",
+    "llama.cpp": "llama.cpp",
+    "airgraph exact": '`kernels="exact"`',
+    "airgraph": "airgraph",
+    "airgraph placed": "and `place_weights`",
+}
+WEIGHTS = {
+    "fp32": "float32 (F32)",
+    "bf16": "bfloat16 (BF16)",
+    "int8": "int8 (Q8_0)",
+    "qwen3": "Qwen3-0.6B's sizes, bfloat16",
+}
+PEER = "llama.cpp"
+
+
+def render() -> str:
+    """The block of figures, with its markers."""
+    _, record = newest_record("llm")
+    rows = []
+    for threads, by_weights in record["decoding"].items():
+        for weights, row in by_weights.items():
+            rows.append((WEIGHTS[weights], threads, *_cells(row)))
+    rows += [(WEIGHTS["qwen3"], threads, *_cells(row)) for threads, row in record.get("qwen3", {}).items()]
+    header = ("tokens/s", "threads", *NAMES.values(), "best / llama.cpp")
+    return block("llm", rows, header=header, threads="SmolLM2-135M, a token at a time")
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    rate = {name: each["tokens_per_s"] for name, each in row.items()}
+    best = max(rate.get("airgraph", 0.0), rate.get("airgraph placed", 0.0))
+    ratio = f"{best / rate[PEER]:.2f}" if PEER in rate else ""
+    return [*(f"{rate[name]:.1f}" if name in rate else "" for name in NAMES), ratio]
+
+
+if __name__ == "__main__":
+    write(PAGE, "llm", render())
