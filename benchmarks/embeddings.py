@@ -2,8 +2,9 @@
 
     embeddings.py [--threads 1,2] [--rounds 9]
 
-A request is one text. Each contender, in a process of its own, answers one of each length a round; they take turns. airgraph has one FX graph and a capture of each length, in one pool. Peak memory is the process's. Needs the
-extra `bench`. Writes benchmarks/results/embeddings-YYYY-MM-DD.json.
+A request is one text. Each contender, in a process of its own, answers one of each length a round; they take turns.
+airgraph has one FX graph and a capture of each length, in one pool. Peak memory is the process's. Needs the extra
+`bench`. Writes benchmarks/results/embeddings-YYYY-MM-DD.json.
 """
 
 from __future__ import annotations

@@ -300,6 +300,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("held_elsewhere", &held_elsewhere);
   m.def("move_into_huge_pages", [](const std::vector<at::Tensor>& tensors) {
     std::vector<c10::Storage> storages;
+    storages.reserve(tensors.size());
     for (const auto& tensor : tensors) {
       storages.push_back(tensor.storage());
     }
