@@ -104,6 +104,7 @@ def by_onnx(model: nn.Module, threads: int, folder: str) -> Answer:
 
 
 def serve(contender: str, threads: int) -> None:
+    """A worker: a round for each line, or for one that says 0 the bytes of memory that it had at most."""
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
     asked = requests()
@@ -113,11 +114,14 @@ def serve(contender: str, threads: int) -> None:
             found = torch.cat([embed(*each) for each in asked])
         # Where a text is a matter of many sums, what differs by rounding.
         answer([round(float(each), 4) for each in found.sum(1)])
-        for _ in sys.stdin:
+        for line in sys.stdin:
+            if int(line) == 0:
+                answer(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
+                continue
             start = perf_counter_ns()
             for each in asked:
                 embed(*each)
-            answer([perf_counter_ns() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10])
+            answer(perf_counter_ns() - start)
 
 
 def measured(threads: int, rounds: int, contenders: list[str]) -> dict[str, Any]:
@@ -126,13 +130,12 @@ def measured(threads: int, rounds: int, contenders: list[str]) -> dict[str, Any]
         workers[name] = Worker([sys.executable, __file__, "--threads", str(threads), "--serve", name], is_quiet=False)
         sums[name] = workers[name].answer()
     samples: dict[str, list[float]] = {name: [] for name in workers}
-    peak: dict[str, int] = {}
     order = list(workers)
     for turn in range(rounds):
         for name in order[:: 1 if turn % 2 else -1]:
-            ns, peak[name] = workers[name].ask(1)  # type: ignore[misc]
-            samples[name].append(ns / len(LENGTHS) / 1e3)
+            samples[name].append(workers[name].ask(1) / len(LENGTHS) / 1e3)
         order = order[1:] + order[:1]
+    peak = {name: worker.ask(0) for name, worker in workers.items()}
     for worker in workers.values():
         worker.close()
     furthest = {name: max(abs(a - b) for a, b in zip(each, sums[order[0]], strict=True)) for name, each in sums.items()}

@@ -162,11 +162,11 @@ def measured(weights: str, threads: int, rounds: int, contenders: list[str], fol
 
 
 def prefill(weights: str, threads: int, rounds: int, contenders: list[str]) -> dict[str, Any]:
-    """Prompts a second of each contender but llama.cpp."""
+    """Prompts a second of each contender."""
     me = [sys.executable, __file__, "--threads", str(threads)]
     workers = {}
     for name in contenders:
-        if name in OF_TORCH and name != "airgraph placed":
+        if name != "airgraph placed":
             workers[name] = Worker([*me, "--serve-prefill", weights, name])
             workers[name].answer()
     return in_turns(workers, rounds, calls=1, what="prompts_per_s")
@@ -243,11 +243,12 @@ def main() -> None:
                 decoding.setdefault(str(count), {})[weights] = row
                 shown({str(count): {weights: row}})
         if options.others:
-            torch_only = [name for name in contenders if name in OF_TORCH]
+            # Not Inductor, whose tuning takes minutes for each.
+            torch_only = [name for name in contenders if name in OF_TORCH and name != "inductor"]
             body["qwen3"] = {
                 str(count): measured("qwen3", count, options.rounds, torch_only, Path(folder)) for count in threads
             }
-            body["prefill"] = {str(count): prefill("bf16", count, options.rounds, contenders) for count in threads}
+            body["prefill"] = {str(count): prefill("bf16", count, options.rounds, torch_only) for count in threads}
             body["loaded"] = on_loaded_cores("bf16", options.rounds)
             for name in ("qwen3", "prefill", "loaded"):
                 console.print(name, body[name])
