@@ -35,7 +35,31 @@ def summary() -> str:
         peer = min(set(contenders) - set(NOT_PEERS), key=lambda name: contenders[name]["median_us"])
         theirs = contenders[peer]["median_us"]
         lines.append(f"| {result['description']} | {ours:.1f} | {theirs:.1f} ({peer}) | {theirs / ours:.2f} |")
-    return "\n".join([*lines, "", f"Measured {_where(record)}. [All results](docs/results.md).", END])
+    return "\n".join([*lines, "", f"Measured {_where(record)}. [All results](docs/results.md).", *_tokens(), END])
+
+
+def _tokens() -> list[str]:
+    """A language model's decoding beside the best of its peers."""
+    path = newest("llm")
+    if path is None:
+        return []
+    record = json.loads(path.read_text(encoding="utf-8"))
+    lines = [
+        "",
+        "| SmolLM2-135M, tokens/s | threads | airgraph | llama.cpp | best of torch's |",
+        "|---|---|---|---|---|",
+    ]
+    for threads, by_weights in record["decoding"].items():
+        for weights, row in by_weights.items():
+            rate = {name: each["tokens_per_s"] for name, each in row.items()}
+            ours = max(rate.pop(name) for name in list(rate) if name in ("airgraph", "airgraph placed"))
+            llama = rate.pop("llama.cpp")
+            rate.pop("airgraph exact")
+            torchs = max(rate, key=lambda name: rate[name])
+            cells = f"{weights} | {threads} | {ours:.1f} | {llama:.1f} | {rate[torchs]:.1f} ({torchs})"
+            lines.append(f"| {cells} |")
+    where = f"Measured {record['date'][:10]} on {record['machine']['cpu']}, each contender in a process of its own"
+    return [*lines, "", f"{where}. [All of it](docs/kernels.md#what-was-measured)."]
 
 
 def _replay() -> tuple[Path, dict[str, Any]]:

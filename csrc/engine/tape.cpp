@@ -32,17 +32,29 @@ struct TimedStep : Step {
   Clock::time_point end;
 };
 
+template <bool kLooksAhead>
+inline void run_each(const std::vector<Entry>& entries, const LookAhead& ahead, size_t& index) {
+  for (const size_t count = entries.size(); index < count; ++index) {
+    if constexpr (kLooksAhead) {
+      ahead.fetch_after(index);
+    }
+    const auto& entry = entries[index];
+    entry.fn(entry.ctx);
+  }
+}
+
 // schedule: of these entries; null: one after another.
-inline void run(const std::vector<Entry>& entries, Schedule* schedule) {
+inline void run(const std::vector<Entry>& entries, const LookAhead& ahead, Schedule* schedule) {
   if (schedule != nullptr) {
     schedule->run();
     return;
   }
   size_t index = 0;
   try {
-    for (const size_t count = entries.size(); index < count; ++index) {
-      const auto& entry = entries[index];
-      entry.fn(entry.ctx);
+    if (ahead.pays()) {
+      run_each<true>(entries, ahead, index);
+    } else {
+      run_each<false>(entries, ahead, index);
     }
   } catch (...) {
     throw_failure(index);
@@ -68,7 +80,20 @@ const char* name_of(Tier tier) {
 }
 
 Tier Tape::append(RecordedCall call) {
+  for (const auto& arg : call.args) {
+    if (arg.isTensor()) {
+      ahead_.note(arg.toTensor());
+    } else if (arg.isTensorList()) {
+      for (const at::Tensor& tensor : arg.toTensorVector()) {
+        ahead_.note(tensor);
+      }
+    }
+  }
+  for (const auto& out : call.outs) {
+    ahead_.note(out);
+  }
   auto step = prepare(std::move(call));
+  ahead_.add(step.ctx.get());
   entries_.push_back({step.fn, step.ctx.get()});
   steps_.push_back(std::move(step.ctx));
   if (step.has_parts && loop_ == nullptr && at::get_num_threads() > 1) {
@@ -87,7 +112,7 @@ void Tape::run_beside(const std::vector<Segment>& segments, size_t threads, bool
 void Tape::replay() {
   const ReplayGuard guard;
   const ParallelLoop::Replay loops(loop_.get());
-  run(entries_, schedule_.get());
+  run(entries_, ahead_, schedule_.get());
 }
 
 std::vector<Moment> Tape::timeline(size_t rounds) {
@@ -106,7 +131,7 @@ std::vector<Moment> Tape::timeline(size_t rounds) {
       schedule = std::make_unique<Schedule>(entries, segments_, schedule_->threads(), true);
     }
     for (size_t round = 0; round < rounds; ++round) {
-      run(entries, schedule.get());
+      run(entries, ahead_, schedule.get());
     }
   }
   std::vector<std::thread::id> threads{std::this_thread::get_id()};

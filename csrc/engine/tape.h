@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "failure.h"
+#include "look_ahead.h"
 #include "parallel_loop.h"
 #include "schedule.h"
 #include "step.h"
@@ -57,6 +58,7 @@ class Tape {
  private:
   std::vector<Entry> entries_;
   std::vector<std::unique_ptr<Step>> steps_;
+  LookAhead ahead_;
   std::vector<Segment> segments_;
   std::unique_ptr<Schedule> schedule_;  // gone first: it holds on to the steps
   std::unique_ptr<ParallelLoop> loop_;  // where a kernel has parts and there is another thread

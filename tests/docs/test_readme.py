@@ -51,8 +51,10 @@ def test_the_figures_of_the_page_of_streams_are_those_of_the_newest_json() -> No
     assert module.render() in module.PAGE.read_text(), "run: python benchmarks/streams_figures.py"
 
 
-@pytest.mark.parametrize("name", ["cache_figures", "door_figures", "architectures_figures"])
-def test_the_figures_of_the_cache_page_are_those_of_the_newest_json(name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["cache_figures", "door_figures", "architectures_figures", "llm_figures", "embeddings_figures"]
+)
+def test_the_figures_of_other_pages_are_those_of_the_newest_json(name: str) -> None:
     _benchmark("result_tables")
     _benchmark("figures")
     module = _benchmark(name)

@@ -93,6 +93,50 @@ def streams_beside_one_another() -> None:
         list(pool.map(work, range(1, 4)))
 
 
+def kernels_of_our_own() -> None:
+    """Loops whose parts threads share: several graphs at once, of odd sizes, at the ends of their memory."""
+    torch.set_num_threads(3)
+    generator = torch.Generator().manual_seed(0)
+
+    def random(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return torch.randn(shape, generator=generator).to(dtype)
+
+    def captured(rows: int, n: int, k: int, dtype: torch.dtype) -> tuple[airgraph.cpu.CPUGraph, list[torch.Tensor]]:
+        x, weight, bias = random(rows, k, dtype=dtype), random(n, k, dtype=dtype), random(n, dtype=dtype)
+        stored = torch.randint(-128, 128, (n, k), dtype=torch.int8, generator=generator)
+        batch, many = random(9, rows, k, dtype=dtype), random(9, 5, k, dtype=dtype).transpose(1, 2)
+        query, key, value = (random(2, heads, length, k) for heads, length in ((6, rows), (2, n), (2, n)))
+        g = airgraph.cpu.CPUGraph()
+        with torch.no_grad(), airgraph.cpu.graph(g, capture_error_mode="thread_local"):
+            outs = [
+                x @ weight.t(),
+                torch.addmm(bias, x, weight.t()),
+                torch.bmm(batch, many),
+                torch.ops.airgraph.mixed_mm(x, stored.t(), bias.float()),
+                torch.ops.airgraph.decode_attention(query, key, value, torch.zeros(rows, n), 0.1),
+            ]
+        return g, outs
+
+    graphs = [
+        captured(rows, n, k, dtype)
+        for rows, n, k in ((1, 700, 333), (3, 97, 1001), (8, 65, 17))
+        for dtype in (torch.float32, torch.bfloat16)
+    ]
+
+    def work(seed: int) -> None:
+        for turn in range(30):
+            g, outs = graphs[(seed + turn) % len(graphs)]
+            g.replay()
+            assert all(out.isfinite().all() for out in outs)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    torch.set_num_threads(1)
+
+
 def held_outputs_and_threads() -> None:
     graph = torch.fx.Graph()
     x, w = graph.placeholder("x"), graph.placeholder("w")
@@ -129,5 +173,6 @@ if __name__ == "__main__":
     replay_by_hand()
     failing_kernel()
     streams_beside_one_another()
+    kernels_of_our_own()
     held_outputs_and_threads()
     print("sanitized program passed")

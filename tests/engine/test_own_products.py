@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import subprocess
 import sys
@@ -79,6 +80,49 @@ def test_long_rows_are_not_further_off(sign: str, rows: int, k: int) -> None:
         theirs.append(left @ right.t())
         exact.append(left.double() @ right.double().t())
     assert further_off(ours, theirs, exact) <= 1.02
+
+
+@pytest.mark.parametrize("k", [1, 31, 32, 33, 65, 576, 1536, 4097, 9000])
+@pytest.mark.parametrize("row", ["even", "one outlier", "some outliers", "tiny", "zeros", "sparse"])
+def test_a_row_of_bfloat16_with_int8(row: str, k: int) -> None:
+    """It is read as whole numbers of 16 bits, where these are as good."""
+    ours, theirs, exact = [], [], []
+    for seed in range(6):
+        generator = torch.Generator().manual_seed(seed)
+        left = torch.randn(1, k, generator=generator)
+        match row:
+            case "one outlier":
+                left[0, k // 2] = 1e4
+            case "some outliers":
+                left[0, ::50] *= 20
+            case "tiny":
+                left *= 1e-30
+            case "zeros":
+                left.zero_()
+            case "sparse":
+                left[0, 1:] *= 1e-3
+        left = left.bfloat16()
+        right = values(200, k, dtype=torch.int8, generator=generator).t()
+        out = torch.empty(1, 200, dtype=torch.bfloat16)
+        assert by_engine("airgraph::mixed_mm", left, right, None, out=out) == "own"
+        ours.append(out)
+        theirs.append(left @ right.bfloat16())
+        exact.append(left.double() @ right.double())
+    if row == "zeros":
+        assert not torch.cat(ours).any()
+    else:
+        assert further_off(ours, theirs, exact) <= 1.02
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 3e38])
+def test_a_row_of_bfloat16_with_what_is_no_number(value: float) -> None:
+    left = torch.randn(1, 70).bfloat16()
+    left[0, 33] = value
+    right = torch.randint(-100, 100, (40, 70), dtype=torch.int8)
+    right[:5, 33] = 0
+    out = torch.empty(1, 40, dtype=torch.bfloat16)
+    assert by_engine("airgraph::mixed_mm", left, right.t(), None, out=out) == "own"
+    torch.testing.assert_close(out, (left.float() @ right.float().t()).bfloat16(), equal_nan=True, rtol=1e-2, atol=0)
 
 
 @pytest.mark.parametrize(("batch", "n", "k"), [(4096, 4, 16), (300, 16, 64), (70, 1, 1), (5, 300, 500)])

@@ -1,6 +1,7 @@
 // Row products and attention by AVX2, FMA and F16C.
 #include "attention.h"
 #include "elements.h"
+#include "row_forms.h"
 #include "row_products.h"
 
 #if defined(__x86_64__)
@@ -8,6 +9,8 @@
 
 #define AIRGRAPH_ENTRY __attribute__((target("avx2,fma,f16c")))
 #define AIRGRAPH_SIMD inline __attribute__((target("avx2,fma,f16c"), always_inline))
+
+#define AIRGRAPH_SHORTS
 
 namespace airgraph::own {
 namespace {
@@ -56,6 +59,31 @@ struct Vec {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
   }
   AIRGRAPH_SIMD static void store(float* to, F a) { _mm256_storeu_ps(to, a); }
+  AIRGRAPH_SIMD static void store(Bf16* to, F a) {
+    const __m256i bits = _mm256_castps_si256(a);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF)));
+    const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+    const __m256i found = _mm256_blendv_epi8(_mm256_srli_epi32(rounded, 16), _mm256_set1_epi32(0x7FC0), is_nan);
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(found, found), 0x08);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(packed));
+  }
+  AIRGRAPH_SIMD static void store(F16* to, F a) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
+  }
+  static constexpr int64_t kShorts = 16;  // of a vector
+  AIRGRAPH_SIMD static void store(int16_t* to, F a) {
+    const __m256i whole = _mm256_cvtps_epi32(a);
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(whole, whole), 0x08);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(packed));
+  }
+  AIRGRAPH_SIMD static __m256i no_sum() { return _mm256_setzero_si256(); }
+  AIRGRAPH_SIMD static __m256i add_products(__m256i sum, const int8_t* bytes, const int16_t* shorts) {
+    const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
+    const __m256i row = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(shorts));
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(wide, row));
+  }
+  AIRGRAPH_SIMD static F of_sum(__m256i sum) { return _mm256_cvtepi32_ps(sum); }
   // By Cephes' polynomial: within two units of the last place.
   AIRGRAPH_SIMD static F exp(F x) {
     const F low = max(set(-104.0F), x);
@@ -81,10 +109,14 @@ struct Vec {
 
 #include "attention_body.h"
 
+#include "row_forms_body.h"
+
 }  // namespace avx2
 }  // namespace
 
 RowProductsFn avx2_row_products(Element element) { return avx2::entry(element); }
+
+const RowForms& avx2_row_forms(Element element) { return avx2::forms_entry(element); }
 
 const AttentionFns& avx2_attention_fns() {
   static const AttentionFns fns = avx2::attention_entries();
@@ -93,11 +125,13 @@ const AttentionFns& avx2_attention_fns() {
 
 }  // namespace airgraph::own
 
+#undef AIRGRAPH_SHORTS
 #undef AIRGRAPH_SIMD
 #undef AIRGRAPH_ENTRY
 #else
 namespace airgraph::own {
 RowProductsFn avx2_row_products(Element) { return nullptr; }
+const RowForms& avx2_row_forms(Element element) { return scalar_row_forms(element); }
 const AttentionFns& avx2_attention_fns() { return scalar_attention_fns(); }
 }  // namespace airgraph::own
 #endif

@@ -1,6 +1,7 @@
 // Row products and attention by AVX-512 (F, BW, DQ, VL: what ATen asks of a processor for its own).
 #include "attention.h"
 #include "elements.h"
+#include "row_forms.h"
 #include "row_products.h"
 
 #if defined(__x86_64__)
@@ -10,6 +11,8 @@
 
 #define AIRGRAPH_ENTRY __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
 #define AIRGRAPH_SIMD inline __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"), always_inline))
+
+#define AIRGRAPH_SHORTS
 
 namespace airgraph::own {
 namespace {
@@ -61,6 +64,27 @@ struct Vec {
   AIRGRAPH_SIMD static F round(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
   AIRGRAPH_SIMD static F times_power(F a, F n) { return _mm512_scalef_ps(a, n); }
   AIRGRAPH_SIMD static void store(float* to, F a) { _mm512_storeu_ps(to, a); }
+  AIRGRAPH_SIMD static void store(Bf16* to, F a) {
+    const __m512i bits = _mm512_castps_si512(a);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
+    const __mmask16 is_nan = _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q);
+    const __m512i found = _mm512_mask_blend_epi32(is_nan, _mm512_srli_epi32(rounded, 16), _mm512_set1_epi32(0x7FC0));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(found));
+  }
+  AIRGRAPH_SIMD static void store(F16* to, F a) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
+  }
+  static constexpr int64_t kShorts = 32;  // of a vector
+  AIRGRAPH_SIMD static void store(int16_t* to, F a) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(a)));
+  }
+  AIRGRAPH_SIMD static __m512i no_sum() { return _mm512_setzero_si512(); }
+  AIRGRAPH_SIMD static __m512i add_products(__m512i sum, const int8_t* bytes, const int16_t* shorts) {
+    const __m512i wide = _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes)));
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(wide, _mm512_loadu_si512(shorts)));
+  }
+  AIRGRAPH_SIMD static F of_sum(__m512i sum) { return _mm512_cvtepi32_ps(sum); }
   // By Cephes' polynomial: within two units of the last place.
   AIRGRAPH_SIMD static F exp(F x) {
     const F low = max(set(-104.0F), x);
@@ -87,10 +111,14 @@ struct Vec {
 
 #include "attention_body.h"
 
+#include "row_forms_body.h"
+
 }  // namespace avx512
 }  // namespace
 
 RowProductsFn avx512_row_products(Element element) { return avx512::entry(element); }
+
+const RowForms& avx512_row_forms(Element element) { return avx512::forms_entry(element); }
 
 const AttentionFns& avx512_attention_fns() {
   static const AttentionFns fns = avx512::attention_entries();
@@ -99,11 +127,13 @@ const AttentionFns& avx512_attention_fns() {
 
 }  // namespace airgraph::own
 
+#undef AIRGRAPH_SHORTS
 #undef AIRGRAPH_SIMD
 #undef AIRGRAPH_ENTRY
 #else
 namespace airgraph::own {
 RowProductsFn avx512_row_products(Element) { return nullptr; }
+const RowForms& avx512_row_forms(Element element) { return scalar_row_forms(element); }
 const AttentionFns& avx512_attention_fns() { return scalar_attention_fns(); }
 }  // namespace airgraph::own
 #endif

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "attention.h"
+#include "row_forms.h"
 #include "row_products.h"
 
 namespace airgraph::own {
@@ -32,6 +33,17 @@ RowProductsFn row_products(Element element) {
       return avx2_row_products(element);
     default:
       return scalar_row_products(element);
+  }
+}
+
+const RowForms& row_forms(Element element) {
+  switch (level()) {
+    case Level::avx512:
+      return avx512_row_forms(element);
+    case Level::avx2:
+      return avx2_row_forms(element);
+    default:
+      return scalar_row_forms(element);
   }
 }
 

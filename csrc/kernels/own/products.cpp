@@ -6,6 +6,7 @@
 
 #include "../../engine/parallel_loop.h"
 #include "elements_of.h"
+#include "row_forms.h"
 #include "row_products.h"
 #include "table.h"
 
@@ -25,115 +26,154 @@ constexpr int64_t kReadPerNs = 16;
 // Rows of the matrix whose results are summed apart before they are rounded or the bias is added.
 constexpr int64_t kApart = 64;
 
+// Calls a generic lambda with a null pointer to the type of such numbers.
+template <class F>
+void with_type(at::ScalarType dtype, F&& visit) {
+  switch (dtype) {
+    case at::kBFloat16:
+      return visit(static_cast<at::BFloat16*>(nullptr));
+    case at::kHalf:
+      return visit(static_cast<at::Half*>(nullptr));
+    default:
+      return visit(static_cast<float*>(nullptr));
+  }
+}
+
+// A tensor of floats [batch, rows, n] or [rows, n], of which pieces of rows are read or written. Strides in bytes.
+class Rows {
+ public:
+  Rows() = default;
+  // Of a tensor that is one matrix, or several.
+  explicit Rows(at::Tensor tensor) : tensor_(std::move(tensor)) {
+    dtype_ = tensor_.scalar_type();
+    nbytes_ = static_cast<int64_t>(tensor_.element_size());
+    batch_stride_ = tensor_.dim() == 2 ? 0 : tensor_.stride(0) * nbytes_;
+    row_stride_ = tensor_.stride(-2) * nbytes_;
+    step_ = tensor_.size(-1) == 1 ? 1 : tensor_.stride(-1);
+    forms_ = &own::row_forms(*element_of(dtype_));
+  }
+
+  bool defined() const { return tensor_.defined(); }
+  bool is_dense() const { return step_ == 1; }
+  bool is_one_row() const { return row_stride_ == 0; }
+  int64_t batch_stride() const { return batch_stride_ / nbytes_; }
+  int64_t row_stride() const { return row_stride_ / nbytes_; }
+
+  // At the begin of a replay, on the thread that replays: where it is read, or written.
+  void find_to_read() {
+    data_ = tensor_.defined() ? static_cast<char*>(const_cast<void*>(tensor_.const_data_ptr())) : nullptr;
+  }
+  void find_to_write() { data_ = static_cast<char*>(tensor_.mutable_data_ptr()); }
+
+  char* at(int64_t matrix, int64_t row, int64_t begin) const {
+    return data_ + matrix * batch_stride_ + row * row_stride_ + begin * step_ * nbytes_;
+  }
+
+  // `count` numbers of a row from `begin` on, as floats: where they lie, or in `buffer`.
+  const float* read(int64_t matrix, int64_t row, int64_t begin, int64_t count, float* buffer) const {
+    const char* from = at(matrix, row, begin);
+    if (is_dense() && dtype_ == at::kFloat) {
+      return reinterpret_cast<const float*>(from);
+    }
+    if (is_dense()) {
+      forms_->read(from, count, buffer);
+    } else {
+      with_type(dtype_, [&]<class T>(const T*) {
+        for (int64_t i = 0; i < count; ++i) {
+          buffer[i] = static_cast<float>(reinterpret_cast<const T*>(from)[i * step_]);
+        }
+      });
+    }
+    return buffer;
+  }
+
+  void write(int64_t matrix, int64_t row, int64_t begin, int64_t count, const float* sums, const float* scale,
+             const float* bias) const {
+    char* to = at(matrix, row, begin);
+    if (is_dense()) {
+      return forms_->write(sums, scale, bias, count, to);
+    }
+    with_type(dtype_, [&]<class T>(const T*) {
+      for (int64_t i = 0; i < count; ++i) {
+        const float sum = scale == nullptr ? sums[i] : sums[i] * scale[i];
+        reinterpret_cast<T*>(to)[i * step_] = static_cast<T>(bias == nullptr ? sum : sum + bias[i]);
+      }
+    });
+  }
+
+ private:
+  at::Tensor tensor_;
+  at::ScalarType dtype_ = at::kFloat;
+  int64_t nbytes_ = 1, batch_stride_ = 0, row_stride_ = 0;
+  int64_t step_ = 1;  // in elements
+  const own::RowForms* forms_ = nullptr;
+  char* data_ = nullptr;
+};
+
 // Of each matrix of a batch.
 struct ProductsCtx final : Step {
-  at::Tensor out, left, right;  // [batch, rows, n], [batch, rows, k], [batch, k, n]
-  at::Tensor scale, bias;       // as out, or undefined; out = left @ right * scale + bias
+  Rows out, left;    // [batch, rows, n], [batch, rows, k]
+  Rows scale, bias;  // as out, or undefined; out = left @ right * scale + bias
+  at::Tensor right;  // [batch, k, n], or [k, n]
   int64_t batch, rows, n, k;
-  int64_t part_rows, parts;  // of one matrix
-  int64_t part_matrices;     // where a matrix has one part
+  int64_t right_ld, right_stride;  // of a matrix, in bytes
+  int64_t part_rows, parts;        // of one matrix
+  int64_t part_matrices;           // where a matrix has one part
   size_t all_parts, part_ns;
   size_t row_nbytes;
-  at::ScalarType dtype;  // of left, out and bias
   bool reads_in_place, writes_in_place;
+  bool may_shorten;  // the row of `left`
   own::RowProductsFn run;
 
   // Of a replay.
   const char* right_data;
-  char* out_data;
-  const char* scale_data;
-  const char* bias_data;
   const float* left_data;
   int64_t left_ld, left_step;
+  const int16_t* shorts;
+  float shorts_scale;
 };
 
-// Where the numbers of a tensor begin for the rows [begin, ...) of a matrix and the first row of `left`.
-template <class T>
-const T* place_in(const at::Tensor& of, const char* data, int64_t matrix, int64_t begin) {
-  return data == nullptr ? nullptr : reinterpret_cast<const T*>(data) + matrix * of.stride(0) + begin * of.stride(2);
-}
-
-// So many numbers as floats, `step` apart.
-void read_floats(at::ScalarType dtype, const char* from, int64_t step, int64_t count, float* to) {
-  const auto read = [&]<class T>(const T* numbers) {
-    for (int64_t i = 0; i < count; ++i) {
-      to[i] = static_cast<float>(numbers[i * step]);
-    }
-  };
-  switch (dtype) {
-    case at::kBFloat16:
-      return read(reinterpret_cast<const at::BFloat16*>(from));
-    case at::kHalf:
-      return read(reinterpret_cast<const at::Half*>(from));
-    default:
-      return read(reinterpret_cast<const float*>(from));
-  }
-}
-
-template <class T>
-void round_to(ProductsCtx& ctx, const float* sums, int64_t matrix, int64_t begin, int64_t end) {
-  T* to = const_cast<T*>(place_in<T>(ctx.out, ctx.out_data, matrix, begin));
-  const char* scale = ctx.scale_data;
-  if (scale != nullptr) {
-    scale +=
-        (matrix * ctx.scale.stride(0) + begin * ctx.scale.stride(2)) * static_cast<int64_t>(ctx.scale.element_size());
-  }
-  float scales[kApart];
-  const T* bias = place_in<T>(ctx.bias, ctx.bias_data, matrix, begin);
-  const int64_t step = ctx.out.stride(2);
-  const int64_t bias_step = bias == nullptr ? 0 : ctx.bias.stride(2);
-  for (int64_t m = 0; m < ctx.rows; ++m) {
-    if (scale != nullptr && (m == 0 || ctx.scale.stride(1) != 0)) {
-      const int64_t row = m * ctx.scale.stride(1) * static_cast<int64_t>(ctx.scale.element_size());
-      read_floats(ctx.scale.scalar_type(), scale + row, ctx.scale.stride(2), end - begin, scales);
-    }
-    for (int64_t i = 0; i < end - begin; ++i) {
-      float sum = sums[m * kApart + i];
-      sum = scale == nullptr ? sum : sum * scales[i];
-      sum = bias == nullptr ? sum : sum + static_cast<float>(bias[i * bias_step]);
-      to[i * step] = static_cast<T>(sum);
-    }
-    to += ctx.out.stride(1);
-    bias += bias == nullptr ? 0 : ctx.bias.stride(1);
-  }
-}
-
-void run_rows(ProductsCtx& ctx, int64_t matrix, int64_t begin, int64_t end) noexcept {
+void run_rows(const ProductsCtx& ctx, int64_t matrix, int64_t begin, int64_t end) noexcept {
   RowProducts products{ctx.left_data + matrix * ctx.left_step,
                        ctx.left_ld,
                        ctx.rows,
-                       ctx.right_data + matrix * ctx.right.stride(0) * static_cast<int64_t>(ctx.right.element_size()),
-                       ctx.right.stride(2),
+                       ctx.right_data + matrix * ctx.right_stride,
+                       ctx.right_ld,
                        ctx.k,
                        nullptr,
-                       0};
+                       0,
+                       ctx.shorts,
+                       ctx.shorts_scale};
   if (ctx.writes_in_place) {
-    products.out = reinterpret_cast<float*>(ctx.out_data) + matrix * ctx.out.stride(0) + begin;
-    products.out_ld = ctx.out.stride(1);
+    products.out = reinterpret_cast<float*>(ctx.out.at(matrix, 0, begin));
+    products.out_ld = ctx.out.row_stride();
     return ctx.run(products, begin, end);
   }
   alignas(64) float sums[kMostRows * kApart];
+  float scales[kApart];
+  float biases[kApart];
   products.out = sums;
   products.out_ld = kApart;
   for (int64_t from = begin; from < end; from += kApart) {
-    const int64_t to = std::min(end, from + kApart);
-    ctx.run(products, from, to);
-    switch (ctx.dtype) {
-      case at::kBFloat16:
-        round_to<at::BFloat16>(ctx, sums, matrix, from, to);
-        break;
-      case at::kHalf:
-        round_to<at::Half>(ctx, sums, matrix, from, to);
-        break;
-      default:
-        round_to<float>(ctx, sums, matrix, from, to);
+    const int64_t count = std::min(end - from, kApart);
+    ctx.run(products, from, from + count);
+    const float* scale = nullptr;
+    const float* bias = nullptr;
+    for (int64_t m = 0; m < ctx.rows; ++m) {
+      if (ctx.scale.defined() && (m == 0 || !ctx.scale.is_one_row())) {
+        scale = ctx.scale.read(matrix, m, from, count, scales);
+      }
+      if (ctx.bias.defined() && (m == 0 || !ctx.bias.is_one_row())) {
+        bias = ctx.bias.read(matrix, m, from, count, biases);
+      }
+      ctx.out.write(matrix, m, from, count, sums + m * kApart, scale, bias);
     }
   }
 }
 
 // Some rows of one matrix, or some small matrices.
 void run_products_part(const void* context, size_t part, size_t /*thread*/) noexcept {
-  auto& ctx = *const_cast<ProductsCtx*>(static_cast<const ProductsCtx*>(context));
+  const auto& ctx = *static_cast<const ProductsCtx*>(context);
   const auto number = static_cast<int64_t>(part);
   if (ctx.parts > 1) {
     const int64_t begin = number % ctx.parts * ctx.part_rows;
@@ -145,46 +185,37 @@ void run_products_part(const void* context, size_t part, size_t /*thread*/) noex
   }
 }
 
-template <class T>
-void to_floats(const ProductsCtx& ctx, float* to) {
-  const T* from = static_cast<const T*>(ctx.left.const_data_ptr());
-  const int64_t step = ctx.left.stride(2);
-  for (int64_t b = 0; b < ctx.batch; ++b) {
-    for (int64_t m = 0; m < ctx.rows; ++m) {
-      const T* row = from + b * ctx.left.stride(0) + m * ctx.left.stride(1);
-      for (int64_t k = 0; k < ctx.k; ++k) {
-        *to++ = static_cast<float>(row[k * step]);
-      }
-    }
-  }
-}
-
 void run_products(Step* step) {
   auto& ctx = *static_cast<ProductsCtx*>(step);
   thread_local std::vector<float> floats;
-  ctx.out_data = static_cast<char*>(ctx.out.mutable_data_ptr());
+  ctx.out.find_to_write();
+  for (auto* each : {&ctx.left, &ctx.scale, &ctx.bias}) {
+    each->find_to_read();
+  }
   ctx.right_data = static_cast<const char*>(ctx.right.const_data_ptr());
-  ctx.scale_data = ctx.scale.defined() ? static_cast<const char*>(ctx.scale.const_data_ptr()) : nullptr;
-  ctx.bias_data = ctx.bias.defined() ? static_cast<const char*>(ctx.bias.const_data_ptr()) : nullptr;
   if (ctx.reads_in_place) {
-    ctx.left_data = ctx.left.const_data_ptr<float>();
-    ctx.left_ld = ctx.left.stride(1);
-    ctx.left_step = ctx.left.stride(0);
+    ctx.left_data = reinterpret_cast<const float*>(ctx.left.at(0, 0, 0));
+    ctx.left_ld = ctx.left.row_stride();
+    ctx.left_step = ctx.left.batch_stride();
   } else {
     floats.resize(static_cast<size_t>(ctx.batch * ctx.rows * ctx.k));
-    switch (ctx.dtype) {
-      case at::kBFloat16:
-        to_floats<at::BFloat16>(ctx, floats.data());
-        break;
-      case at::kHalf:
-        to_floats<at::Half>(ctx, floats.data());
-        break;
-      default:
-        to_floats<float>(ctx, floats.data());
+    for (int64_t row = 0; row < ctx.batch * ctx.rows; ++row) {
+      float* to = floats.data() + row * ctx.k;
+      const float* found = ctx.left.read(row / ctx.rows, row % ctx.rows, 0, ctx.k, to);
+      if (found != to) {
+        std::copy_n(found, ctx.k, to);
+      }
     }
     ctx.left_data = floats.data();
     ctx.left_ld = ctx.k;
     ctx.left_step = ctx.rows * ctx.k;
+  }
+  ctx.shorts = nullptr;
+  if (ctx.may_shorten) {
+    thread_local std::vector<int16_t> shorts;
+    shorts.resize(static_cast<size_t>((ctx.k + own::kShortPadding - 1) / own::kShortPadding * own::kShortPadding));
+    ctx.shorts_scale = own::row_forms(Element::bf16).shorten(ctx.left_data, ctx.k, shorts.data());
+    ctx.shorts = ctx.shorts_scale == 0 ? nullptr : shorts.data();
   }
   ParallelLoop::run(ctx.all_parts, ctx.part_ns, &run_products_part, &ctx);
 }
@@ -203,33 +234,33 @@ std::optional<PreparedStep> make(const at::Tensor& left, const at::Tensor& right
     return std::nullopt;
   }
   auto ctx = std::make_unique<ProductsCtx>();
-  const auto as_batch = [](const at::Tensor& t) { return t.dim() == 2 ? t.unsqueeze(0) : t; };
-  ctx->out = as_batch(out);
-  ctx->left = as_batch(left);
-  ctx->right = as_batch(right);
-  ctx->batch = ctx->out.size(0);
-  ctx->rows = ctx->out.size(1);
-  ctx->n = ctx->out.size(2);
-  ctx->k = ctx->left.size(2);
-  const bool lies_in_rows =
-      (ctx->right.stride(1) == 1 || ctx->k == 1) && (ctx->n == 1 || ctx->right.stride(2) >= ctx->k);
-  if (!lies_in_rows || ctx->left.size(0) != ctx->batch || ctx->right.size(0) != ctx->batch) {
+  ctx->out = Rows(out);
+  ctx->left = Rows(left);
+  ctx->right = right;
+  ctx->batch = out.dim() == 2 ? 1 : out.size(0);
+  ctx->rows = out.size(-2);
+  ctx->n = out.size(-1);
+  ctx->k = left.size(-1);
+  const bool lies_in_rows = (right.stride(-2) == 1 || ctx->k == 1) && (ctx->n == 1 || right.stride(-1) >= ctx->k);
+  if (!lies_in_rows || (left.dim() == 3 && (left.size(0) != ctx->batch || right.size(0) != ctx->batch))) {
     return std::nullopt;
   }
   if (scale.defined()) {
-    ctx->scale = as_batch(scale.expand_as(out));
+    ctx->scale = Rows(scale.expand_as(out));
   }
   if (bias.defined()) {
-    ctx->bias = as_batch(bias.expand_as(out));
+    ctx->bias = Rows(bias.expand_as(out));
   }
   ctx->row_nbytes = static_cast<size_t>(ctx->k) * ctx->right.element_size();
   ctx->part_rows = std::clamp<int64_t>(kPartBytes / static_cast<int64_t>(ctx->row_nbytes), 1, ctx->n);
   ctx->part_rows = std::min(ctx->n, (ctx->part_rows + 3) / 4 * 4);
   ctx->parts = (ctx->n + ctx->part_rows - 1) / ctx->part_rows;
-  ctx->dtype = dtype;
-  ctx->reads_in_place = dtype == at::kFloat && (ctx->left.stride(2) == 1 || ctx->k == 1);
-  ctx->writes_in_place =
-      dtype == at::kFloat && !scale.defined() && !bias.defined() && (ctx->out.stride(2) == 1 || ctx->n == 1);
+  ctx->right_ld = right.stride(-1);
+  ctx->right_stride = right.dim() == 2 ? 0 : right.stride(0) * static_cast<int64_t>(ctx->right.element_size());
+  ctx->reads_in_place = dtype == at::kFloat && ctx->left.is_dense();
+  ctx->writes_in_place = dtype == at::kFloat && !scale.defined() && !bias.defined() && ctx->out.is_dense();
+  ctx->may_shorten = *element == Element::i8 && dtype == at::kBFloat16 && ctx->rows == 1 && ctx->batch == 1 &&
+                     own::row_forms(Element::bf16).shorten != nullptr;
   ctx->run = own::row_products(*element);
   const int64_t matrix_nbytes = ctx->n * static_cast<int64_t>(ctx->row_nbytes);
   ctx->part_matrices = ctx->parts > 1 ? 1 : std::clamp<int64_t>(kPartBytes / matrix_nbytes, 1, ctx->batch);

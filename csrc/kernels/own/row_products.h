@@ -20,6 +20,10 @@ struct RowProducts {
   int64_t k;
   float* out;
   int64_t out_ld;
+  // Of one row with a matrix of int8: the same row by `RowForms::shorten`, or null; its numbers are these times
+  // `scale`.
+  const int16_t* shorts = nullptr;
+  float scale = 1;
 };
 
 // Of the rows [begin, end) of `right`; the result of the first lies at `out`.

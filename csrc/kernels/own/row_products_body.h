@@ -174,6 +174,54 @@ AIRGRAPH_SIMD void pass_one(const RowProducts& p, int64_t begin, int64_t end) {
   }
 }
 
+#ifdef AIRGRAPH_SHORTS
+// The same with a row of shorts, before its scale.
+AIRGRAPH_SIMD typename Vec::F sum_of_shorts(const RowProducts& p, const int8_t* right) {
+  // Two products of 15 and 7 bits make 23; so many steps stay in 31.
+  constexpr int64_t kMostSteps = 128;
+  auto total = Vec::zero();
+  for (int64_t k = 0; k < p.k;) {
+    const int64_t until = p.k - k > kMostSteps * Vec::kShorts ? k + kMostSteps * Vec::kShorts : p.k;
+    auto even = Vec::no_sum();
+    auto odd = Vec::no_sum();
+    for (; k + 2 * Vec::kShorts <= until; k += 2 * Vec::kShorts) {
+      even = Vec::add_products(even, right + k, p.shorts + k);
+      odd = Vec::add_products(odd, right + k + Vec::kShorts, p.shorts + k + Vec::kShorts);
+    }
+    for (; k < until; k += Vec::kShorts) {
+      if (k + Vec::kShorts <= until) {
+        even = Vec::add_products(even, right + k, p.shorts + k);
+      } else {
+        int8_t rest[Vec::kShorts] = {};
+        for (int64_t i = 0; k + i < until; ++i) {
+          rest[i] = right[k + i];
+        }
+        even = Vec::add_products(even, rest, p.shorts + k);
+      }
+    }
+    total = Vec::add(total, Vec::add(Vec::of_sum(even), Vec::of_sum(odd)));
+  }
+  return total;
+}
+
+AIRGRAPH_ENTRY void run_shorts(const RowProducts& p, int64_t begin, int64_t end) {
+  const auto* right = static_cast<const int8_t*>(p.right) + begin * p.right_ld;
+  float* out = p.out;
+  for (int64_t n = begin; n < end; n += kBlock, out += kBlock) {
+    typename Vec::F four[kBlock];
+    float found[kBlock];
+#pragma GCC unroll 4
+    for (int i = 0; i < kBlock; ++i, right += p.right_ld) {
+      four[i] = n + i < end ? sum_of_shorts(p, right) : Vec::zero();
+    }
+    Vec::sum4(four, found);
+    for (int i = 0; i < kBlock && n + i < end; ++i) {
+      out[i] = found[i] * p.scale;
+    }
+  }
+}
+#endif
+
 // The rows [begin, end) of `right`, R at a time, with M rows of `left` from `m` on.
 template <class T, int M, int R>
 AIRGRAPH_SIMD void pass(const RowProducts& p, int64_t m, int64_t begin, int64_t end) {
@@ -191,6 +239,13 @@ AIRGRAPH_SIMD void pass(const RowProducts& p, int64_t m, int64_t begin, int64_t 
 
 template <class T>
 AIRGRAPH_ENTRY void run(const RowProducts& p, int64_t begin, int64_t end) {
+#ifdef AIRGRAPH_SHORTS
+  if constexpr (sizeof(T) == 1) {
+    if (p.shorts != nullptr) {
+      return run_shorts(p, begin, end);
+    }
+  }
+#endif
   constexpr int kMost = Vec::kSums / kBlock;  // rows of `left` in one pass
   if (p.rows == 1 && p.k * static_cast<int64_t>(sizeof(T)) >= kLongRow) {
     return pass_one<T>(p, begin, end);

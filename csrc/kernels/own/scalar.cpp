@@ -1,4 +1,5 @@
 // Row products and attention for any processor, by the vectors that the compiler has everywhere.
+#include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
 #include <bit>
@@ -6,6 +7,7 @@
 
 #include "attention.h"
 #include "elements.h"
+#include "row_forms.h"
 #include "row_products.h"
 
 #define AIRGRAPH_SIMD inline __attribute__((always_inline))
@@ -49,6 +51,16 @@ struct Vec {
       to[i] = a[i];
     }
   }
+  static void store(Bf16* to, F a) {
+    for (int i = 0; i < kWidth; ++i) {
+      to[i].bits = c10::detail::round_to_nearest_even(a[i]);
+    }
+  }
+  static void store(F16* to, F a) {
+    for (int i = 0; i < kWidth; ++i) {
+      to[i].bits = c10::detail::fp16_ieee_from_fp32_value(a[i]);
+    }
+  }
   static F exp(F x) { return F{std::exp(x[0]), std::exp(x[1]), std::exp(x[2]), std::exp(x[3])}; }
   static void prefetch(const void*) {}
   static void sum4(const F* sums, float* to) {
@@ -62,10 +74,14 @@ struct Vec {
 
 #include "attention_body.h"
 
+#include "row_forms_body.h"
+
 }  // namespace scalar
 }  // namespace
 
 RowProductsFn scalar_row_products(Element element) { return scalar::entry(element); }
+
+const RowForms& scalar_row_forms(Element element) { return scalar::forms_entry(element); }
 
 const AttentionFns& scalar_attention_fns() {
   static const AttentionFns fns = scalar::attention_entries();
