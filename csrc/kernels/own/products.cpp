@@ -1,5 +1,6 @@
 // mm, addmm, bmm, baddbmm and mixed_mm of few rows with matrices that lie as a Linear's weight does.
 #include <ATen/ExpandUtils.h>
+#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <vector>
@@ -255,6 +256,13 @@ std::optional<PreparedStep> make(const at::Tensor& left, const at::Tensor& right
   ctx->part_rows = std::clamp<int64_t>(kPartBytes / static_cast<int64_t>(ctx->row_nbytes), 1, ctx->n);
   ctx->part_rows = std::min(ctx->n, (ctx->part_rows + 3) / 4 * 4);
   ctx->parts = (ctx->n + ctx->part_rows - 1) / ctx->part_rows;
+  if (ctx->parts > 1) {
+    // As many for each thread: none waits long for another's last.
+    const int64_t threads = std::max(1, at::get_num_threads());
+    const int64_t parts = (ctx->parts + threads - 1) / threads * threads;
+    ctx->part_rows = ((ctx->n + parts - 1) / parts + 3) / 4 * 4;
+    ctx->parts = (ctx->n + ctx->part_rows - 1) / ctx->part_rows;
+  }
   ctx->right_ld = right.stride(-1);
   ctx->right_stride = right.dim() == 2 ? 0 : right.stride(0) * static_cast<int64_t>(ctx->right.element_size());
   ctx->reads_in_place = dtype == at::kFloat && ctx->left.is_dense();
