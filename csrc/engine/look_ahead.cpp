@@ -20,7 +20,7 @@ void LookAhead::note(const at::Tensor& tensor) {
   }
   streamed_nbytes_ += tensor.nbytes() > kSmall ? tensor.nbytes() : 0;
   add_lines(impl_of(tensor), sizeof(at::TensorImpl));
-  add_lines(tensor.storage().unsafeGetStorageImpl(), kLine);
+  add_lines(storage_impl_of(tensor), kLine);
 }
 
 void LookAhead::add(const Step* step) {

@@ -84,14 +84,12 @@ bool Team::offer(Helped& helped) {
 }
 
 void Team::wake(size_t most) {
-  size_t woken = 0;
   {
     const std::lock_guard lock(mutex_);
-    woken = wakes_ = std::min(most, sleepers_.load(std::memory_order_relaxed));
+    ++wakes_;
+    woken_ = most;
   }
-  for (; woken > 0; --woken) {
-    wanted_.notify_one();
-  }
+  wanted_.notify_all();
 }
 
 void Team::hire() {
@@ -164,9 +162,9 @@ void Team::work(Worker& self, size_t number) {
       return;
     }
     ++sleepers_;
-    wanted_.wait(lock, [this] { return ends_ || wakes_ > 0; });
+    const size_t seen = wakes_;
+    wanted_.wait(lock, [&] { return ends_ || (wakes_ != seen && number < woken_); });
     --sleepers_;
-    wakes_ -= wakes_ > 0 ? 1 : 0;
     if (ends_) {
       return;
     }

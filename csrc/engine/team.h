@@ -31,7 +31,7 @@ class Team {
   void done() { busy_.store(false, std::memory_order_release); }
 
   bool has_sleepers() const { return sleepers_.load(std::memory_order_relaxed) != 0; }
-  // At most so many of them.
+  // So many of the first workers.
   void wake(size_t most);
 
  private:
@@ -53,7 +53,8 @@ class Team {
   std::condition_variable wanted_;
   std::unordered_set<Helped*> helped_;
   std::vector<std::unique_ptr<Worker>> workers_;
-  size_t wakes_ = 0;
+  // How often sleepers were woken, and how many of the first workers by the latest.
+  size_t wakes_ = 0, woken_ = 0;
   bool ends_ = false;
   std::atomic<size_t> sleepers_{0};
   Clock::time_point last_missed_{};  // the last replay that found sleepers; its owner is who is `busy_`

@@ -37,7 +37,11 @@ class Block {
   char* begin_;
 };
 
-using Share = std::shared_ptr<Block>;
+struct Share {
+  std::shared_ptr<Block> block;
+  // What a storage had before that others may point into, as an array of NumPy does that was made of it.
+  at::DataPtr before;
+};
 
 void let_go(void* share) { delete static_cast<Share*>(share); }
 
@@ -56,7 +60,12 @@ HugePages move_into_huge_pages(const std::vector<c10::Storage>& storages) {
   for (const auto& storage : storages) {
     // Mutable: what shares its memory until one of them writes has memory of its own then.
     std::memcpy(to, storage.mutable_data(), storage.nbytes());
-    storage.unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(to, new Share(block), &let_go, c10::kCPU));
+    auto share = std::make_unique<Share>(Share{block, {}});
+    auto* const kept = share.get();
+    auto before = storage.unsafeGetStorageImpl()->set_data_ptr(at::DataPtr(to, share.release(), &let_go, c10::kCPU));
+    if (!storage.resizable()) {
+      kept->before = std::move(before);
+    }
     to += rounded_up(storage.nbytes(), kAlignment);
   }
   return {block->begin(), nbytes};

@@ -129,6 +129,8 @@ void count_as_written(const at::Tensor& tensor) { tensor.unsafeGetTensorImpl()->
 
 const at::TensorImpl* impl_of(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl(); }
 
+const void* storage_impl_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
+
 bool is_number(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->is_wrapped_number(); }
 
 }  // namespace airgraph

@@ -88,6 +88,9 @@ void count_as_written(const at::Tensor& tensor);
 // By which a tensor is known in C++; its form may be read through it.
 const at::TensorImpl* impl_of(const at::Tensor& tensor);
 
+// What holds the address of a tensor's memory, which may be read; the tensor has a storage.
+const void* storage_impl_of(const at::Tensor& tensor);
+
 // Whether a tensor stands for a Python number.
 bool is_number(const at::Tensor& tensor);
 

@@ -141,3 +141,35 @@ def test_of_a_decorated_method_only_its_own_object_is_fixed(tmp_path: Path) -> N
             torch.testing.assert_close(call(x, other), model(x, other))
             torch.testing.assert_close(another(x, other=other), others[0](x, other=other))
             other.linear.weight = nn.Parameter(torch.rand(4, 4))
+
+
+class Pair(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.count = nn.Linear(4, 4), 0
+
+    @passed_on
+    def compare(self, x: Tensor, other: nn.Module) -> Tensor:
+        return self.linear(x) if other is self else other.linear(x) * 2
+
+    @passed_on
+    def note(self, x: Tensor, other: nn.Module) -> Tensor:
+        self.count = 5
+        return self.linear(x) * (other.count + 1)
+
+    def note_plainly(self, x: Tensor, other: nn.Module) -> Tensor:
+        self.count = 5
+        return self.linear(x) * (other.count + 1)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("method", ["compare", "note", "note_plainly"])
+def test_its_object_given_as_another_argument_is_told_apart(method: str, tmp_path: Path) -> None:
+    model, other, x = Pair(), Pair(), torch.randn(2, 4)
+    call = cached(getattr(model, method), tmp_path, strict=False)
+    for each in (other, model, other, model):
+        model.count = other.count = 0
+        expected = getattr(model, method)(x, each)
+        model.count = other.count = 0
+        torch.testing.assert_close(call(x, each), expected)
+        assert model.count == (0 if method == "compare" else 5) and other.count == 0

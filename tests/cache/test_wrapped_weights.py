@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,19 @@ from starts import Starts, outcomes_of, write
 from torch import Tensor, nn
 
 import airgraph
+
+
+@dataclasses.dataclass(slots=True)
+class Settings:
+    number: int
+
+
+class Opaque:
+    def __init__(self) -> None:
+        self.number = 1
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Opaque) and other.number == self.number
 
 
 def model() -> nn.Module:
@@ -71,6 +86,54 @@ def test_what_changes_about_them_is_seen(what: str, x: Tensor, tmp_path: Path, m
     # Of values nothing is taken for granted.
     files = len(list(tmp_path.rglob("*.airgraph")))
     assert files == (2 if what in ("context", "in place") else files)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("what", ["swap", "attribute", "settings", "opaque"])
+@pytest.mark.parametrize("comes_with_the_call", [False, True])
+def test_state_of_all_kinds_is_compared(what: str, comes_with_the_call: bool, x: Tensor, tmp_path: Path) -> None:
+    net = model()
+    weight = weight_of(net, "0.weight")
+    weight.block = {"sizes": [1, 24], "settings": Settings(2), "opaque": Opaque()}
+    function = (lambda x, layer: layer(x)) if comes_with_the_call else net[0].forward
+    args = (x, net[0]) if comes_with_the_call else (x,)
+    if what != "opaque":
+        del weight.block["opaque"]
+    call = cached(function, tmp_path, strict=what != "opaque")
+    with warnings.catch_warnings():
+        # An object without a text of its own is not cached.
+        warnings.simplefilter("ignore")
+        for _ in range(3):
+            torch.testing.assert_close(call(*args), net[0](x))
+        match what:
+            case "swap":
+                other = weight_of(model(), "0.weight")
+                other.data_of.neg_()
+                weight.__dict__ = other.__dict__
+            case "attribute":
+                weight.block["sizes"][0] = 9
+            case "settings":
+                weight.block["settings"].number = 7
+            case "opaque":
+                weight.block["opaque"].number = 7
+        for _ in range(3):
+            torch.testing.assert_close(call(*args), net[0](x))
+    files = len(list(tmp_path.rglob("*.airgraph")))
+    assert files == {"swap": files, "opaque": 0}.get(what, 2)
+
+
+@torch.no_grad()
+def test_a_part_that_the_program_also_reads_by_itself(x: Tensor, tmp_path: Path) -> None:
+    def program(x: Tensor, layer: nn.Linear) -> Tensor:
+        return layer(x) + layer.weight.scale.sum() + layer.weight.data_of.float().mean()
+
+    net = model()
+    call = cached(program, tmp_path)
+    compiled = torch.compile(program, backend="airgraph", fullgraph=True)
+    for _ in range(2):
+        torch.testing.assert_close(call(x, net[0]), program(x, net[0]), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(compiled(x, net[0]), program(x, net[0]), rtol=1e-4, atol=1e-4)
+        weight_of(net, "0.weight").scale.mul_(2)
 
 
 @torch.no_grad()

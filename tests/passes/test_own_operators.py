@@ -363,3 +363,36 @@ def test_products_on_two_streams_run_beside_one_another() -> None:
     (graph,) = airgraph.explain().to_dict()["graphs"]
     assert graph["threads"] == 2
     torch.testing.assert_close(out, program(x, *weights), rtol=1e-4, atol=1e-1)
+
+
+def test_a_product_that_is_the_scale_of_another() -> None:
+    def program(x: Tensor, a: Tensor, b: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+        first = (x @ a.t().to(x.dtype)) * (x @ b.t().to(x.dtype))
+        return first, (x @ a.t().to(x.dtype)) * s * (x @ b.t().to(x.dtype))
+
+    x, a, s = int8_arguments(torch.float32, rows=1)
+    b = torch.randint(-128, 128, (N, K), dtype=torch.int8)
+    out, _ = changes(program, x, a, b, s.view(-1))
+    torch.testing.assert_close(out, program(x, a, b, s.view(-1)), rtol=1e-4, atol=1e-1)
+
+
+def test_attention_to_the_result_of_another() -> None:
+    def program(q: Tensor, k: Tensor) -> Tensor:
+        first = F.scaled_dot_product_attention(q, k, k)
+        return F.scaled_dot_product_attention(q, first, first)
+
+    q, k = torch.randn(1, 4, 3, 8), torch.randn(1, 4, 9, 8)
+    out, found = changes(program, q, k)
+    assert found["decode_attention"] == 2
+    torch.testing.assert_close(out, program(q, k))
+
+
+def test_a_scale_whose_bits_are_read_otherwise() -> None:
+    def program(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
+        product = x @ weight.t().to(x.dtype)
+        return product * scale.to(torch.float16).view(torch.bfloat16)
+
+    x, weight, _ = int8_arguments(torch.bfloat16)
+    scale = torch.rand(N) + 1
+    out, _ = changes(program, x, weight, scale)
+    torch.testing.assert_close(out, program(x, weight, scale))

@@ -78,8 +78,10 @@ struct Vec {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(packed));
   }
   AIRGRAPH_SIMD static __m256i no_sum() { return _mm256_setzero_si256(); }
-  AIRGRAPH_SIMD static __m256i add_products(__m256i sum, const int8_t* bytes, const int16_t* shorts) {
-    const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
+  AIRGRAPH_SIMD static __m256i widen(const int8_t* bytes) {
+    return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
+  }
+  AIRGRAPH_SIMD static __m256i add_products(__m256i sum, __m256i wide, const int16_t* shorts) {
     const __m256i row = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(shorts));
     return _mm256_add_epi32(sum, _mm256_madd_epi16(wide, row));
   }

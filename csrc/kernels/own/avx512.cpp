@@ -80,8 +80,10 @@ struct Vec {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(a)));
   }
   AIRGRAPH_SIMD static __m512i no_sum() { return _mm512_setzero_si512(); }
-  AIRGRAPH_SIMD static __m512i add_products(__m512i sum, const int8_t* bytes, const int16_t* shorts) {
-    const __m512i wide = _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes)));
+  AIRGRAPH_SIMD static __m512i widen(const int8_t* bytes) {
+    return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes)));
+  }
+  AIRGRAPH_SIMD static __m512i add_products(__m512i sum, __m512i wide, const int16_t* shorts) {
     return _mm512_add_epi32(sum, _mm512_madd_epi16(wide, _mm512_loadu_si512(shorts)));
   }
   AIRGRAPH_SIMD static F of_sum(__m512i sum) { return _mm512_cvtepi32_ps(sum); }

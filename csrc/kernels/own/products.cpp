@@ -131,6 +131,7 @@ struct ProductsCtx final : Step {
   const float* left_data;
   int64_t left_ld, left_step;
   const int16_t* shorts;
+  const int16_t* rests;
   float shorts_scale;
 };
 
@@ -144,6 +145,7 @@ void run_rows(const ProductsCtx& ctx, int64_t matrix, int64_t begin, int64_t end
                        nullptr,
                        0,
                        ctx.shorts,
+                       ctx.rests,
                        ctx.shorts_scale};
   if (ctx.writes_in_place) {
     products.out = reinterpret_cast<float*>(ctx.out.at(matrix, 0, begin));
@@ -214,8 +216,11 @@ void run_products(Step* step) {
   ctx.shorts = nullptr;
   if (ctx.may_shorten) {
     thread_local std::vector<int16_t> shorts;
-    shorts.resize(static_cast<size_t>((ctx.k + own::kShortPadding - 1) / own::kShortPadding * own::kShortPadding));
-    ctx.shorts_scale = own::row_forms(Element::bf16).shorten(ctx.left_data, ctx.k, shorts.data());
+    const auto padded = (ctx.k + own::kShortPadding - 1) / own::kShortPadding * own::kShortPadding;
+    shorts.resize(static_cast<size_t>(2 * padded));
+    ctx.rests = shorts.data() + padded;
+    ctx.shorts_scale =
+        own::row_forms(Element::bf16).shorten(ctx.left_data, ctx.k, shorts.data(), shorts.data() + padded);
     ctx.shorts = ctx.shorts_scale == 0 ? nullptr : shorts.data();
   }
   ParallelLoop::run(ctx.all_parts, ctx.part_ns, &run_products_part, &ctx);

@@ -43,47 +43,46 @@ AIRGRAPH_ENTRY void write_row(const float* sums, const float* scale, const float
 }
 
 #ifdef AIRGRAPH_SHORTS
-constexpr float kLargestShort = 32767;
-// The largest number of a row, of the root of the mean of its squares.
-constexpr float kMostOutlying = 24;
-
-AIRGRAPH_ENTRY float shorten_row(const float* from, int64_t count, int16_t* to) {
+AIRGRAPH_ENTRY float shorten_row(const float* from, int64_t count, int16_t* shorts, int16_t* rests) {
+  constexpr float kLargestShort = 32767;
   auto most = Vec::zero();
-  auto squares = Vec::zero();
+  auto sum = Vec::zero();
   for (int64_t i = 0; i < count; i += Vec::kWidth) {
     const auto numbers = count - i < Vec::kWidth ? Vec::load_part(from + i, count - i) : Vec::load(from + i);
-    most = Vec::max(most, Vec::max(numbers, Vec::sub(Vec::zero(), numbers)));
-    squares = Vec::fma(numbers, numbers, squares);
+    const auto size = Vec::max(numbers, Vec::sub(Vec::zero(), numbers));
+    most = Vec::max(most, size);
+    sum = Vec::add(sum, size);
   }
   float lanes[2][Vec::kWidth];
   Vec::store(lanes[0], most);
-  Vec::store(lanes[1], squares);
+  Vec::store(lanes[1], sum);
   float largest = 0;
-  float sum = 0;
+  float total = 0;
   for (int64_t i = 0; i < Vec::kWidth; ++i) {
     largest = lanes[0][i] > largest ? lanes[0][i] : largest;
-    sum += lanes[1][i];
+    total += lanes[1][i];
   }
-  // Not so of a NaN, nor where a number or the sum is infinite, nor of zeros alone.
-  const bool is_even = largest > 1e-30F && sum < 1e30F &&
-                       largest * largest * static_cast<float>(count) < kMostOutlying * kMostOutlying * sum;
-  if (!is_even) {
+  // A sum with what is no number in it is not less than anything.
+  if (!(largest > 1e-30F && total < 1e30F)) {
     return 0;
   }
   const auto by = Vec::set(kLargestShort / largest);
   int64_t i = 0;
   for (; i < count; i += Vec::kWidth) {
     const auto numbers = count - i < Vec::kWidth ? Vec::load_part(from + i, count - i) : Vec::load(from + i);
-    Vec::store(to + i, Vec::round(Vec::mul(numbers, by)));
+    const auto scaled = Vec::mul(numbers, by);
+    const auto whole = Vec::round(scaled);
+    Vec::store(shorts + i, whole);
+    Vec::store(rests + i, Vec::round(Vec::mul(Vec::sub(scaled, whole), Vec::set(kRestsOfOne))));
   }
   for (; i % kShortPadding != 0; ++i) {
-    to[i] = 0;
+    shorts[i] = rests[i] = 0;
   }
   return largest / kLargestShort;
 }
 constexpr auto kShorten = &shorten_row;
 #else
-constexpr float (*kShorten)(const float*, int64_t, int16_t*) = nullptr;
+constexpr float (*kShorten)(const float*, int64_t, int16_t*, int16_t*) = nullptr;
 #endif
 
 inline const RowForms& forms_entry(Element element) {

@@ -20,9 +20,9 @@ struct RowProducts {
   int64_t k;
   float* out;
   int64_t out_ld;
-  // Of one row with a matrix of int8: the same row by `RowForms::shorten`, or null; its numbers are these times
-  // `scale`.
+  // Of one row with a matrix of int8: the same row by `RowForms::shorten`, or null; see there.
   const int16_t* shorts = nullptr;
+  const int16_t* rests = nullptr;
   float scale = 1;
 };
 

@@ -175,31 +175,31 @@ AIRGRAPH_SIMD void pass_one(const RowProducts& p, int64_t begin, int64_t end) {
 }
 
 #ifdef AIRGRAPH_SHORTS
-// The same with a row of shorts, before its scale.
+// The same with a row of shorts and their rests, before its scale.
 AIRGRAPH_SIMD typename Vec::F sum_of_shorts(const RowProducts& p, const int8_t* right) {
   // Two products of 15 and 7 bits make 23; so many steps stay in 31.
   constexpr int64_t kMostSteps = 128;
   auto total = Vec::zero();
   for (int64_t k = 0; k < p.k;) {
     const int64_t until = p.k - k > kMostSteps * Vec::kShorts ? k + kMostSteps * Vec::kShorts : p.k;
-    auto even = Vec::no_sum();
-    auto odd = Vec::no_sum();
-    for (; k + 2 * Vec::kShorts <= until; k += 2 * Vec::kShorts) {
-      even = Vec::add_products(even, right + k, p.shorts + k);
-      odd = Vec::add_products(odd, right + k + Vec::kShorts, p.shorts + k + Vec::kShorts);
+    auto of_shorts = Vec::no_sum();
+    auto of_rests = Vec::no_sum();
+    for (; k + Vec::kShorts <= until; k += Vec::kShorts) {
+      const auto wide = Vec::widen(right + k);
+      of_shorts = Vec::add_products(of_shorts, wide, p.shorts + k);
+      of_rests = Vec::add_products(of_rests, wide, p.rests + k);
     }
-    for (; k < until; k += Vec::kShorts) {
-      if (k + Vec::kShorts <= until) {
-        even = Vec::add_products(even, right + k, p.shorts + k);
-      } else {
-        int8_t rest[Vec::kShorts] = {};
-        for (int64_t i = 0; k + i < until; ++i) {
-          rest[i] = right[k + i];
-        }
-        even = Vec::add_products(even, rest, p.shorts + k);
+    if (k < until) {
+      int8_t end[Vec::kShorts] = {};
+      for (int64_t i = 0; k + i < until; ++i) {
+        end[i] = right[k + i];
       }
+      const auto wide = Vec::widen(end);
+      of_shorts = Vec::add_products(of_shorts, wide, p.shorts + k);
+      of_rests = Vec::add_products(of_rests, wide, p.rests + k);
+      k = until;
     }
-    total = Vec::add(total, Vec::add(Vec::of_sum(even), Vec::of_sum(odd)));
+    total = Vec::add(total, Vec::fma(Vec::of_sum(of_rests), Vec::set(1 / kRestsOfOne), Vec::of_sum(of_shorts)));
   }
   return total;
 }

@@ -31,9 +31,11 @@ def attend_as_stored(gm: GraphModule) -> int:
     use = MemoryUse(gm.graph)
     # All is asked before anything changes.
     found = [(node, _sources(node, use)) for node in gm.graph.nodes if node.target is _FLASH and _is_served(node)]
-    changed = 0
-    for node, (key, value) in found:
+    made_of: dict[Node, Node] = {}
+    for node, sources in found:
         query, *copies = _nodes(node)
+        # Of another attention's result, perhaps.
+        key, value = (made_of.get(each, each) for each in sources)
         if _sharing(query, key) > MOST_SHARING:
             continue
         (mixed,) = node.users
@@ -43,12 +45,12 @@ def attend_as_stored(gm: GraphModule) -> int:
             made = gm.graph.call_function(DECODE_ATTENTION, (query, key, value, node.kwargs.get("attn_mask"), scale))
         made.meta = dict(mixed.meta)
         mixed.replace_all_uses_with(made)
+        made_of[mixed] = made
         for old in (mixed, node):
             gm.graph.erase_node(old)
         for copied in dict.fromkeys(copies):
             _erase_unused(gm, copied)
-        changed += 1
-    return changed
+    return len(made_of)
 
 
 def _sources(node: Node, use: MemoryUse) -> tuple[Node, Node]:

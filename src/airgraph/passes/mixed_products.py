@@ -7,13 +7,16 @@ from torch.fx import GraphModule, Node
 
 from airgraph.passes.analysis.few_rows import FLOATS, has_few_rows, lies_in_columns
 from airgraph.passes.analysis.memory_use import MemoryUse
-from airgraph.program.nodes import is_view
 from airgraph.program.own_operators import MIXED_MM
 from airgraph.program.streams import stream_of
 
 __all__ = ["multiply_as_stored"]
 
 _aten = torch.ops.aten
+_SHAPES = {
+    *(_aten.view.default, _aten._unsafe_view.default, _aten.reshape.default, _aten.unsqueeze.default),
+    *(_aten.squeeze.default, _aten.squeeze.dim, _aten.squeeze.dims, _aten.t.default, _aten.transpose.int),
+}
 _CASTS = {_aten._to_copy.default, torch.ops.prims.convert_element_type.default}
 
 
@@ -27,6 +30,7 @@ def multiply_as_stored(gm: GraphModule) -> int:
     products = [node for node in gm.graph.nodes if node.target is _aten.mm.default and _takes_int8(node, use)]
     # All is asked before anything changes.
     found = [(node, _scaled(node, use)) for node in products]
+    made: dict[Node, Node] = {}
     for node, scaled in found:
         left, cast = node.args[:2]
         assert isinstance(cast, Node)
@@ -34,11 +38,13 @@ def multiply_as_stored(gm: GraphModule) -> int:
         replaced, scale = (node, None) if scaled is None else scaled
         # In the product's place: what it reads may be written after it.
         with gm.graph.inserting_before(node):
-            args = (left, right) if scale is None else (left, right, _as_row(gm, scale))
+            args = (left, right) if scale is None else (left, right, _as_row(gm, made.get(scale, scale)))
             product = gm.graph.call_function(MIXED_MM, args)
         product.meta = dict(replaced.meta)
         replaced_args = [each for each in replaced.all_input_nodes if each is not node]
         replaced.replace_all_uses_with(product)
+        # A scale of another one, perhaps.
+        made[node] = made[replaced] = product
         gm.graph.erase_node(replaced)
         if replaced is not node:
             gm.graph.erase_node(node)
@@ -95,7 +101,7 @@ def _scaled(node: Node, use: MemoryUse) -> tuple[Node, Node] | None:
 def _before_casts(scale: Node) -> Node:
     """What a row of numbers is made of by nothing but casts among floats, and other shapes."""
     node = scale
-    while node.target in _CASTS or is_view(node):
+    while node.target in _CASTS or node.target in _SHAPES:
         before = node.args[0]
         if not isinstance(before, Node) or not _is_row_of_floats(before, scale.meta["val"].numel()):
             break

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import types
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
@@ -14,7 +15,16 @@ from torch.fx import GraphModule, Node
 from airgraph.torch_internals import dynamo
 from airgraph.torch_internals.fake_tensors import is_traceable_wrapper_subclass
 
-__all__ = ["RebuiltFromParts", "TakenApart", "form_of", "form_text", "plain_parts", "take_apart"]
+__all__ = [
+    "RebuiltFromParts",
+    "TakenApart",
+    "form_of",
+    "form_text",
+    "holds_others",
+    "is_container",
+    "plain_parts",
+    "take_apart",
+]
 
 _CONSTANTS = (bool, int, float, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 
@@ -36,7 +46,7 @@ def form_of(tensor: torch.Tensor) -> Any:
         return None
     names, context = tensor.__tensor_flatten__()
     forms = tuple((name, form_of(getattr(tensor, name))) for name in names)
-    kind = tensor.dtype, tensor.device, tensor.layout, tensor.requires_grad
+    kind = tensor.dtype, tensor.device, tensor.layout
     return type(tensor), forms, context, tuple(tensor.size()), tuple(tensor.stride()), kind
 
 
@@ -57,6 +67,24 @@ def form_text(form: Any) -> str:
         held = {each.name: getattr(form, each.name) for each in dataclasses.fields(form)}
         return f"{form_text(type(form))} of {form_text(held)}"
     raise TypeError(f"it holds a {form_text(type(form))}, which cannot be written down")
+
+
+def is_container(value: Any) -> bool:
+    """Whether it is a list, tuple or dict, or an object of a dataclass."""
+    return isinstance(value, (list, tuple, dict)) or (dataclasses.is_dataclass(value) and not isinstance(value, type))
+
+
+def holds_others(value: Any) -> bool:
+    """Whether a wrapper or a container holds, at any depth, an object of which nobody knows what its state is."""
+    if is_traceable_wrapper_subclass(value):
+        return any(map(holds_others, vars(value).values()))
+    if isinstance(value, dict):
+        return any(map(holds_others, value.values()))
+    if isinstance(value, (list, tuple)):
+        return any(map(holds_others, value))
+    if is_container(value):
+        return any(holds_others(getattr(value, each.name)) for each in dataclasses.fields(value))
+    return not isinstance(value, (*_CONSTANTS, enum.Enum, type, torch.Tensor, types.FunctionType, types.ModuleType))
 
 
 class RebuiltFromParts(torch.nn.Module):
@@ -95,14 +123,16 @@ def _rebuilt(form: Any, parts: Iterator[torch.Tensor]) -> Any:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TakenApart:
-    """Dynamo's graph over the parts of those arguments that are wrappers, in their place and order. rebuilt: what makes
-    the wrappers of them. parts_of: for each argument of the graph as it was the paths to its parts, `((),)` of one
-    that is taken as it is."""
+    """Dynamo's graph over the parts of those arguments that are wrappers, in their place and order.
+
+    rebuilt: what makes the wrappers of them. plan: for each of its arguments the position of that of the graph as it
+    was, and the attributes that lead from there to it.
+    """
 
     gm: GraphModule
     example_inputs: Sequence[Any]
     rebuilt: Sequence[RebuiltFromParts]
-    parts_of: Sequence[tuple[tuple[str, ...], ...]]
+    plan: Sequence[tuple[int, tuple[str, ...]]]
 
     def stays_as_it_is(self) -> bool:
         """Whether the graph leaves the wrappers what they are made of. Once, after tracing."""
@@ -110,9 +140,7 @@ class TakenApart:
 
     def taken_by(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """What takes the arguments of the graph as it was, and calls `call` with those of this one."""
-        readers = [attrgetter(".".join(path)) if path else None for paths in self.parts_of for path in paths]
-        owners = [index for index, paths in enumerate(self.parts_of) for _ in paths]
-        plan = list(zip(owners, readers, strict=True))
+        plan = [(owner, attrgetter(".".join(path)) if path else None) for owner, path in self.plan]
 
         def call_with_parts(*args: Any) -> Any:
             return call(*[args[owner] if read is None else read(args[owner]) for owner, read in plan])
@@ -128,13 +156,16 @@ def take_apart(gm: GraphModule, example_inputs: Sequence[Any]) -> TakenApart | N
         return None
     gm = dynamo.copy_of_graph(gm)
     placeholders = gm.graph.find_nodes(op="placeholder")
+    # What the graph takes by itself besides, such as a scale that the program reads.
+    by_source = {dynamo.source_of(node): node for node in placeholders}
     made: list[Any] = []
     rebuilt: list[RebuiltFromParts] = []
-    parts_of: list[tuple[tuple[str, ...], ...]] = []
-    for node, example, fake in zip(placeholders, example_inputs, fakes, strict=True):
+    plan: list[tuple[int, tuple[str, ...]]] = []
+    last = placeholders[-1]
+    for index, (node, example, fake) in enumerate(zip(placeholders, example_inputs, fakes, strict=True)):
         if not _can_be_rebuilt(fake):
             made.append(example)
-            parts_of.append(((),))
+            plan.append((index, ()))
             continue
         each = RebuiltFromParts(fake)
         rebuilt.append(each)
@@ -142,17 +173,23 @@ def take_apart(gm: GraphModule, example_inputs: Sequence[Any]) -> TakenApart | N
         gm.add_submodule(name, each)
         parts = []
         for path, part in plain_parts(fake):
+            known = by_source.get(".".join((str(dynamo.source_of(node)), *path)))
+            if known is not None:
+                parts.append(known)
+                continue
             with gm.graph.inserting_before(node):
                 parts.append(_placeholder(gm, node, path, part))
             made.append(part)
-        parts_of.append(tuple(path for path, _ in plain_parts(fake)))
-        with gm.graph.inserting_after(placeholders[-1] if node is not placeholders[-1] else node):
+            plan.append((index, path))
+        with gm.graph.inserting_after(last):
             whole = gm.graph.call_module(name, tuple(parts))
         whole.meta = dict(node.meta)
         node.replace_all_uses_with(whole)
+        if node is last:
+            last = whole
         gm.graph.erase_node(node)
     gm.recompile()
-    return TakenApart(gm, made, rebuilt, parts_of)
+    return TakenApart(gm, made, rebuilt, plan)
 
 
 def _can_be_rebuilt(fake: Any) -> bool:

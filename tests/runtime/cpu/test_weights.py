@@ -139,6 +139,19 @@ def test_memory_of_others_is_copied_or_left() -> None:
 
 
 @needs_engine
+def test_an_array_that_was_made_of_a_weight_keeps_its_memory() -> None:
+    model = nn.Linear(64, 64)
+    array = model.weight.detach().numpy()
+    before = array.copy()
+    airgraph.cpu.place_weights(model)
+    garbage = [torch.full((64, 64), 7.0) for _ in range(64)]
+    assert (array == before).all()
+    array[:] = 3
+    assert np.array_equal(model.weight.detach().numpy(), before)
+    del garbage
+
+
+@needs_engine
 def test_no_memory_moves_nothing() -> None:
     program = """
 import resource, torch, airgraph

@@ -6,14 +6,14 @@ No text of a cache file is ever compiled: it becomes instructions of `csrc/cache
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import torch
 
 from airgraph.cache.checking.scope import Reader, Roots
 from airgraph.cache.format.guard import Guard, Read
-from airgraph.cache.format.guards import Same
+from airgraph.cache.format.guards import Apart, Distinct, Same, Wraps
 from airgraph.cache.format.manifest import CachedInput, Manifest, Traits
 from airgraph.cache.format.source_path import Attribute, Item, Size, SourcePath, Step, TypeOf, parse
 from airgraph.errors import CacheError
@@ -43,6 +43,12 @@ def build_reader(manifest: Manifest, roots: Roots, read: Reader, taken: Sequence
             made.require(guard, read)
         elif isinstance(guard, Same) and made.comes_with_the_call(guard.other):
             made.add("is", made.at(guard.other), read(guard.path))
+        elif isinstance(guard, (Apart, Distinct)) and any(map(made.comes_with_the_call, guard.others)):
+            guard.compile(made, read)
+        elif isinstance(guard, Wraps):
+            # Its attributes are watched.
+            wrapper = read(guard.path)
+            made.require_form(made.keep(wrapper), wrapper)
     arguments = list(taken)
     for index, (each, value) in enumerate(zip(every, taken, strict=True)):
         if made.comes_with_the_call(each.path):
@@ -91,6 +97,9 @@ class _Instructions:
 
     def comes_with_the_call(self, path: SourcePath) -> bool:
         return not path.is_global and path.root in self._parameters and not self._roots.is_fixed(path)
+
+    def argument_of(self, path: SourcePath) -> object:
+        return self._roots.argument_of(path)
 
     def at(self, path: SourcePath) -> int:
         """The slot of the value at a path; each of its steps is read once."""
@@ -170,17 +179,22 @@ class _Instructions:
             guard.compile(self, read)
 
     def require_state(self, path: SourcePath, wrapper: torch.Tensor, read: Read) -> None:
-        """Attributes are compared by value where they are constants, wrappers, or lists and dataclasses of them; of
-        other tensors the class is, and other objects must be the same ones. What Dynamo writes does not count."""
-        slot = self.at(path)
+        """Attributes are compared by value where they are constants, wrappers, or containers and dataclasses of them;
+        of other tensors the class is, and other objects must be the same ones."""
+        self.require_form(self.at(path), wrapper)
+        self._require_attributes(path, wrapper, read)
+
+    def require_form(self, slot: int, wrapper: torch.Tensor) -> None:
+        """That the tensor there has this one's type, sizes, strides and traits."""
         traits = Traits.of(wrapper)
         form = (wrapper.dtype, tuple(wrapper.size()), tuple(wrapper.stride()))
         self.add("formed", slot, form, traits.requires_grad, traits.is_leaf, traits.keys)
-        self._require_attributes(path, wrapper, read)
 
     def _require_attributes(self, path: SourcePath, value: Any, read: Read) -> None:
-        for name, each in vars(value).items():
-            if not name.startswith("_dynamo") and name.isidentifier() and getattr(value, name) is each:
+        held = vars(value)
+        self.add("exactly", self.at(path), tuple(held))
+        for name, each in held.items():
+            if name.isidentifier() and getattr(value, name) is each:
                 self._require_equal(replace(path, steps=(*path.steps, Attribute(name))), each, read)
 
     def _require_equal(self, path: SourcePath, value: Any, read: Read) -> None:
@@ -196,9 +210,17 @@ class _Instructions:
             self.add("length", slot, len(value))
             for index, each in enumerate(value):
                 self._require_equal(replace(path, steps=(*path.steps, Item(index))), each, read)
-        elif is_dataclass(value):
+        elif type(value) is dict and all(type(key) in (str, int) for key in value):
+            self.add("of_class", slot, dict)
+            self.add("keyed", slot, tuple(value))
+            for key, each in value.items():
+                self._require_equal(replace(path, steps=(*path.steps, Item(key))), each, read)
+        elif is_dataclass(value) and not isinstance(value, type):
             self.add("of_class", slot, type(value))
-            self._require_attributes(path, value, read)
+            for field in fields(value):
+                self._require_equal(
+                    replace(path, steps=(*path.steps, Attribute(field.name))), getattr(value, field.name), read
+                )
         else:
             self.add("is", slot, value)
 

@@ -22,7 +22,8 @@ class Roots:
     method is bound to, by what it calls it.
 
     cells: what the function closes over. first: of a method whose object is the first of *args, as in a decorator's
-    wrapper, the name of these and a tuple of the object: it comes with each call, and is always this one.
+    wrapper, the name of these and a tuple of the object: it comes with each call, and is always this one. several: the
+    names of *args and **kwargs.
     """
 
     function: FunctionType
@@ -31,19 +32,23 @@ class Roots:
     cells: Mapping[str, CellType]
     function_globals: Mapping[str, Any]
     first: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    several: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, function: Any, first: tuple[Any, ...] = ()) -> Roots:
         """first: the first of the function's *args at each call, or nothing."""
         inner = getattr(function, "__func__", function)
         names = inner.__code__.co_freevars
+        parameters = inspect.signature(function, follow_wrapped=False).parameters
+        kinds = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
         return cls(
             function=inner,
-            parameters=tuple(inspect.signature(function, follow_wrapped=False).parameters),
+            parameters=tuple(parameters),
             owner={inner.__code__.co_varnames[0]: function.__self__} if inner is not function else {},
             cells=dict(zip(names, inner.__closure__ or (), strict=True)),
             function_globals=inner.__globals__,
             first={inner.__code__.co_varnames[inner.__code__.co_kwonlyargcount]: first} if first else {},
+            several=frozenset(name for name, each in parameters.items() if each.kind in kinds),
         )
 
     def body(self) -> Body:
@@ -64,6 +69,10 @@ class Roots:
         if path.root in self.first:
             return path.steps[:1] == (Item(0),)
         return path.root in self.owner or path.root in self.cells
+
+    def argument_of(self, path: SourcePath) -> tuple[str, Any]:
+        """By which argument of a call it comes: of *args and **kwargs each is one."""
+        return path.root, path.steps[0] if path.root in self.several and path.steps else None
 
     def at(self, values: Sequence[Any]) -> Reader:
         """Reads paths for a call with these values of the parameters."""

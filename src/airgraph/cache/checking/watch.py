@@ -8,7 +8,7 @@ import os
 import threading
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from airgraph.program.code_identity import (
     is_versioned_class,
     with_metaclasses,
 )
+from airgraph.program.tensor_parts import holds_others, is_container
 from airgraph.runtime.engine.loading import engine
 from airgraph.torch_internals.fake_tensors import is_traceable_wrapper_subclass
 
@@ -148,8 +149,12 @@ class Watch:
 
     def add_attributes(self, value: Any) -> None:
         """Watches all that an object holds of its own, and what containers and wrappers of tensors in it hold."""
+        if holds_others(value):
+            # Whose state nobody knows: asked anew at each call.
+            self.is_blind = True
         held = value if isinstance(value, dict) else getattr(value, "__dict__", None)
         if isinstance(held, dict):
+            self._add_type(value)
             self.add_keys(held)
             each_held: Iterable[tuple[Any, Any]] = held.items()
         elif isinstance(value, (list, tuple)):
@@ -157,11 +162,14 @@ class Watch:
             self.add_length(value)
             each_held = enumerate(value)
         else:
-            return
+            # A dataclass with slots.
+            each_held = [(field.name, getattr(value, field.name)) for field in fields(value)]
+            for name, inner in each_held:
+                self._attributes[id(value), name] = (value, name, inner)
         for key, inner in each_held:
-            if not isinstance(held, tuple):
+            if isinstance(held, (dict, list)):
                 self._items[id(held), key] = (held, key, inner)
-            if isinstance(inner, (dict, list, tuple)) or is_dataclass(inner) or is_traceable_wrapper_subclass(inner):
+            if is_container(inner) or is_traceable_wrapper_subclass(inner):
                 self.add_attributes(inner)
 
     def add_type(self, value: Any) -> None:

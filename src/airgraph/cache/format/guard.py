@@ -43,6 +43,10 @@ class GuardCompiler(Protocol):
 
     def comes_with_the_call(self, path: SourcePath) -> bool: ...
 
+    def argument_of(self, path: SourcePath) -> object:
+        """By which argument of the call it comes: of *args and **kwargs each is one."""
+        ...
+
 
 class GuardWatch(Protocol):
     """Collects what is to stay as it is, so that values that do not come with a call need not be looked at anew."""

@@ -18,7 +18,7 @@ from airgraph.cache.format.source_path import Attribute, SourcePath, parse
 from airgraph.errors import CacheError
 from airgraph.program.code_identity import behaviour_of, held_text, identity_of
 from airgraph.program.collectives import name_and_ranks
-from airgraph.program.tensor_parts import form_of, form_text
+from airgraph.program.tensor_parts import form_of, form_text, holds_others
 
 __all__ = [
     "CONSTANTS",
@@ -291,16 +291,20 @@ class Wraps(Guard):
     @classmethod
     def of(cls, path: SourcePath, value: torch.Tensor) -> Wraps:
         """As this tensor has. Raises TypeError where it cannot be written down."""
-        return cls(path, form_text(form_of(value)))
+        return cls(path, cls._text(value))
 
     def found(self, value: Any, read: Read) -> Any:
-        return form_text(form_of(value))
+        return self._text(value)
+
+    @staticmethod
+    def _text(value: Any) -> str:
+        return form_text((form_of(value), isinstance(value, torch.Tensor) and value.requires_grad))
 
     def compile(self, made: GuardCompiler, read: Read) -> None:
-        if self.broken(read) is None:
-            made.require_state(self.path, read(self.path), read)
-        else:
+        if self.broken(read) is not None or holds_others(read(self.path)):
             Guard.compile(self, made, read)
+        else:
+            made.require_state(self.path, read(self.path), read)
 
     def watch(self, watch: GuardWatch, value: Any) -> None:
         watch.add_attributes(value)
@@ -358,7 +362,7 @@ class Distinct(Guard):
             if fixed:
                 made.add("among", slot, fixed)
             for other in given[position + 1 :]:
-                if other.root != path.root:
+                if made.argument_of(other) != made.argument_of(path):
                     made.add("apart", slot, made.at(other))
 
 

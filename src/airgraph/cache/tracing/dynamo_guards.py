@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import enum
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from airgraph.cache.checking.scope import Roots
 from airgraph.cache.format.guard import Guard, Read
 from airgraph.cache.format.guards import (
     CONSTANTS,
@@ -66,11 +67,8 @@ def guards_of(guards: Sequence[Any], read: Read) -> list[Guard]:
     return list(found.values())
 
 
-def distinct_of(guards: Sequence[Guard], of_call: Collection[str], read: Read) -> list[Guard]:
-    """That objects which come by different arguments are not one, where they were not. Dynamo does not guard that.
-
-    of_call: the parameters whose values come with the call.
-    """
+def distinct_of(guards: Sequence[Guard], roots: Roots, read: Read) -> list[Guard]:
+    """That objects which come by different arguments are not one, where they were not. Dynamo does not guard that."""
     by_class: dict[type, dict[int, SourcePath]] = {}
     for each in guards:
         if isinstance(each, OfClass) and not each.path.is_global and each.path.steps_to_class is None:
@@ -79,8 +77,8 @@ def distinct_of(guards: Sequence[Guard], of_call: Collection[str], read: Read) -
                 by_class.setdefault(type(value), {}).setdefault(id(value), each.path)
     found: list[Guard] = []
     for paths in by_class.values():
-        ordered = sorted(paths.values(), key=lambda path: path.root not in of_call)
-        if ordered[0].root in of_call and len({path.root for path in ordered}) > 1:
+        ordered = sorted(paths.values(), key=lambda path: path.root not in roots.parameters)
+        if ordered[0].root in roots.parameters and len(set(map(roots.argument_of, ordered))) > 1:
             found.append(Distinct(ordered[0], [path.text for path in ordered[1:]]))
     return found
 

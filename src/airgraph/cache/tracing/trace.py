@@ -196,7 +196,7 @@ def _manifest(
     guarded = (*guards_of(collected.guards, read), *collected.changes.guards)
     absent = absence_of(guarded, read) if observed.asks_for_absence else []
     apart = apart_from_changed(guarded, collected.changes.owners, read)
-    guards = (*guarded, *constants, *absent, *distinct_of(guarded, request.arguments.arguments, read), *apart)
+    guards = (*guarded, *constants, *absent, *distinct_of(guarded, Roots.of(request.function), read), *apart)
     used, namespace = observed.used(), Roots.of(request.function).function_globals
     by_hashes = observed.depends_on_hashes or depends_on_hashes(used, namespace)
     options = request.options

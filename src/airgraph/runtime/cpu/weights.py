@@ -45,11 +45,12 @@ class PlacedWeights:
 def place_weights(model: torch.nn.Module) -> PlacedWeights:
     """Move the parameters and buffers of a model on the CPU into one block of huge pages, in the order of its modules.
 
-    The tensors stay the objects that they are, and all that lie over the same memory follow, so tied weights stay tied;
-    a NumPy array or a file that shared its memory with a weight no longer does. The old memory is given back, and the
-    block goes with the last of its weights. Graphs that were captured before are captured anew when they are called;
-    a replay of a `CPUGraph` raises ReplayError. Call it once the weights have their final type, and not while the model
-    runs.
+    The tensors stay the objects that they are, and all that lie over the same storage follow, so tied weights stay
+    tied; a NumPy array or a file that shared its memory with a weight no longer does. The old memory is given back,
+    but where NumPy may look at it; no other library may (DLPack). The block goes with the last of its weights.
+
+    Graphs that were captured before are captured anew when they are called; a replay of a `CPUGraph` raises
+    ReplayError. Call it once the weights have their final type, and not while the model runs.
 
     Linux gives huge pages where `/sys/kernel/mm/transparent_hugepage/enabled` says `madvise` or `always`; elsewhere the
     weights move all the same, and the result says so. Raises OptionError for what is no module, and RuntimeError where
