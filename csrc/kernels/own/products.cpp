@@ -51,7 +51,7 @@ class Rows {
     batch_stride_ = tensor_.dim() == 2 ? 0 : tensor_.stride(0) * nbytes_;
     row_stride_ = tensor_.stride(-2) * nbytes_;
     step_ = tensor_.size(-1) == 1 ? 1 : tensor_.stride(-1);
-    forms_ = &own::row_forms(*element_of(dtype_));
+    forms_ = &own::row_forms(element_of(dtype_).value_or(Element::f32));
   }
 
   bool defined() const { return tensor_.defined(); }
