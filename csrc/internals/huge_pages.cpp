@@ -14,9 +14,9 @@ constexpr size_t kAlignment = 64;  // as of what PyTorch allocates
 
 size_t rounded_up(size_t number, size_t to) { return (number + to - 1) / to * to; }
 
-class Block {
+class Mapping {
  public:
-  explicit Block(size_t nbytes) : mapped_(nbytes + kHugePage) {
+  explicit Mapping(size_t nbytes) : mapped_(nbytes + kHugePage) {
     memory_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     TORCH_CHECK_WITH(OutOfMemoryError, memory_ != MAP_FAILED, "no memory for ", nbytes, " bytes of weights");
     const auto address = reinterpret_cast<uintptr_t>(memory_);
@@ -25,9 +25,9 @@ class Block {
     madvise(begin_, rounded_up(nbytes, kHugePage), MADV_HUGEPAGE);
 #endif
   }
-  ~Block() { munmap(memory_, mapped_); }
-  Block(const Block&) = delete;
-  Block& operator=(const Block&) = delete;
+  ~Mapping() { munmap(memory_, mapped_); }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
 
   char* begin() const { return begin_; }
 
@@ -38,7 +38,7 @@ class Block {
 };
 
 struct Share {
-  std::shared_ptr<Block> block;
+  std::shared_ptr<Mapping> mapping;
   // What a storage had before that others may point into, as an array of NumPy does that was made of it.
   at::DataPtr before;
 };
@@ -55,12 +55,12 @@ HugePages move_into_huge_pages(const std::vector<c10::Storage>& storages) {
   if (nbytes == 0) {
     return {nullptr, 0};
   }
-  const auto block = std::make_shared<Block>(rounded_up(nbytes, kHugePage));
-  auto* to = block->begin();
+  const auto mapping = std::make_shared<Mapping>(rounded_up(nbytes, kHugePage));
+  auto* to = mapping->begin();
   for (const auto& storage : storages) {
     // Mutable: what shares its memory until one of them writes has memory of its own then.
     std::memcpy(to, storage.mutable_data(), storage.nbytes());
-    auto share = std::make_unique<Share>(Share{block, {}});
+    auto share = std::make_unique<Share>(Share{mapping, {}});
     auto* const kept = share.get();
     auto before = storage.unsafeGetStorageImpl()->set_data_ptr(at::DataPtr(to, share.release(), &let_go, c10::kCPU));
     if (!storage.resizable()) {
@@ -68,7 +68,7 @@ HugePages move_into_huge_pages(const std::vector<c10::Storage>& storages) {
     }
     to += rounded_up(storage.nbytes(), kAlignment);
   }
-  return {block->begin(), nbytes};
+  return {mapping->begin(), nbytes};
 }
 
 }  // namespace airgraph
