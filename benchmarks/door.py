@@ -12,6 +12,7 @@ Prints tables and writes benchmarks/results/door-YYYY-MM-DD.json.
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import subprocess
 import sys
@@ -95,13 +96,35 @@ def decode_step(model: Any, cache_length: int) -> tuple[Callable[..., Any], tupl
     return step, (torch.tensor([[42]]), cache)
 
 
+def passed_on(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+class Decorated(nn.Module):
+    """A step as a method behind a decorator of *args, as the forwards of transformers are."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    @passed_on
+    def forward(self, ids: Tensor, past: Any) -> Tensor:
+        for layer in past.layers:
+            layer.cumulative_length.fill_(3)
+        return self.model(ids, past_key_values=past, use_cache=True).logits  # type: ignore[no-any-return]
+
+
 def cost(name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> dict[str, Any]:
     """Of one function: the conditions of its graph, and microseconds a call."""
     with tempfile.TemporaryDirectory(prefix="airgraph-bench-") as folder, torch.no_grad():
         call = airgraph.inference.cache_compile(function, cache_dir=folder, dynamic=False, strict=True)
         call(*args)
         (entry,) = call._entries
-        read = list(entry._binding.read(args))
+        read = list(entry._binding.read(call._form.values(args, {})))
         replay = entry._graphed
         count = len(entry.manifest.inputs)
         given = read[:count]
@@ -141,8 +164,10 @@ def measured() -> dict[str, Any]:
     rows["c"] = cost(workload.description, workload.model.forward, workload.args)
     function, args = llama()
     rows["llama"] = cost("Llama of transformers, 8 layers, hidden 64, StaticCache: a decode step", function, args)
-    function, args = decode_step(smollm2.load(), smollm2.CACHE_LENGTH)
+    model = smollm2.load()
+    function, args = decode_step(model, smollm2.CACHE_LENGTH)
     rows["smollm2"] = cost("SmolLM2-135M, StaticCache: a decode step", function, args)
+    rows["smollm2 decorated"] = cost("the same, a method behind a decorator", Decorated(model).forward, args)
     return rows
 
 

@@ -84,9 +84,13 @@ def test_long_rows_are_not_further_off(sign: str, rows: int, k: int) -> None:
 
 @pytest.mark.parametrize("k", [1, 31, 32, 33, 65, 576, 1536, 4097, 9000])
 @pytest.mark.parametrize("row", ["even", "one outlier", "some outliers", "tiny", "zeros", "sparse"])
-def test_a_row_of_bfloat16_with_int8(row: str, k: int) -> None:
-    """It is read as whole numbers of 16 bits, where these are as good."""
-    ours, theirs, exact = [], [], []
+@pytest.mark.parametrize("weight", ["uniform", "normal", "signs"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_a_row_with_int8(dtype: torch.dtype, weight: str, row: str, k: int) -> None:
+    """It is read as whole numbers of 16 bits, and of 8 or 16 more where these are not as good."""
+    ours: dict[bool, list[Tensor]] = {False: [], True: []}
+    theirs: dict[bool, list[Tensor]] = {False: [], True: []}
+    exact: dict[bool, list[Tensor]] = {False: [], True: []}
     for seed in range(6):
         generator = torch.Generator().manual_seed(seed)
         left = torch.randn(1, k, generator=generator)
@@ -101,17 +105,27 @@ def test_a_row_of_bfloat16_with_int8(row: str, k: int) -> None:
                 left.zero_()
             case "sparse":
                 left[0, 1:] *= 1e-3
-        left = left.bfloat16()
-        right = values(200, k, dtype=torch.int8, generator=generator).t()
-        out = torch.empty(1, 200, dtype=torch.bfloat16)
-        assert by_engine("airgraph::mixed_mm", left, right, None, out=out) == "own"
-        ours.append(out)
-        theirs.append(left @ right.bfloat16())
-        exact.append(left.double() @ right.double())
-    if row == "zeros":
-        assert not torch.cat(ours).any()
-    else:
-        assert further_off(ours, theirs, exact) <= 1.02
+        if dtype is torch.float16:
+            left /= 512  # whose results are numbers too
+        left = left.to(dtype)
+        right = values(200, k, dtype=torch.int8, generator=generator)
+        if weight == "normal":
+            right = (torch.randn(200, k, generator=generator) * 35).clamp(-127, 127).to(torch.int8)
+        elif weight == "signs":
+            right = (right.sign() * 127).to(torch.int8)
+        scale = (torch.rand(200, generator=generator) * 1e-3 + 1e-4).to(dtype)
+        for is_scaled in (False, True):
+            out = torch.empty(1, 200, dtype=dtype)
+            assert by_engine("airgraph::mixed_mm", left, right.t(), scale if is_scaled else None, out=out) == "own"
+            ours[is_scaled].append(out)
+            their, true = left @ right.t().to(dtype), left.double() @ right.t().double()
+            theirs[is_scaled].append(their * scale if is_scaled else their)
+            exact[is_scaled].append(true * scale.double() if is_scaled else true)
+    for is_scaled in (False, True):
+        if not torch.cat(exact[is_scaled]).any():
+            assert not torch.cat(ours[is_scaled]).any()
+        else:
+            assert further_off(ours[is_scaled], theirs[is_scaled], exact[is_scaled]) <= 1.02, (is_scaled, further_off(ours[is_scaled], theirs[is_scaled], exact[is_scaled]))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 3e38])
@@ -221,16 +235,17 @@ def test_exact_kernels_are_eagers() -> None:
     assert torch.equal(out, left @ right)
 
 
-@pytest.mark.parametrize("level", ["default", "avx2"])
-def test_every_instruction_set(level: str) -> None:
+@pytest.mark.parametrize("limit", ["ATEN_CPU_CAPABILITY=default", "ATEN_CPU_CAPABILITY=avx2", "AIRGRAPH_CPU_DOTS=0"])
+def test_every_instruction_set(limit: str) -> None:
     """ATEN_CPU_CAPABILITY limits what ATen uses, and our kernels alike."""
-    if "ATEN_CPU_CAPABILITY" in os.environ:
+    name, value = limit.split("=")
+    if "ATEN_CPU_CAPABILITY" in os.environ or "AIRGRAPH_CPU_DOTS" in os.environ:
         pytest.skip("this is such a process")
     here = Path(__file__).parent
     files = [str(here / name) for name in ("test_own_products.py", "test_own_attention.py")]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", *files],
-        env={**os.environ, "ATEN_CPU_CAPABILITY": level},
+        env={**os.environ, name: value},
         capture_output=True,
         text=True,
         timeout=600,

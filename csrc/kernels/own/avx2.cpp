@@ -3,14 +3,13 @@
 #include "elements.h"
 #include "row_forms.h"
 #include "row_products.h"
+#include "whole_rows.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 
 #define AIRGRAPH_ENTRY __attribute__((target("avx2,fma,f16c")))
 #define AIRGRAPH_SIMD inline __attribute__((target("avx2,fma,f16c"), always_inline))
-
-#define AIRGRAPH_SHORTS
 
 namespace airgraph::own {
 namespace {
@@ -71,21 +70,6 @@ struct Vec {
   AIRGRAPH_SIMD static void store(F16* to, F a) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
   }
-  static constexpr int64_t kShorts = 16;  // of a vector
-  AIRGRAPH_SIMD static void store(int16_t* to, F a) {
-    const __m256i whole = _mm256_cvtps_epi32(a);
-    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(whole, whole), 0x08);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(packed));
-  }
-  AIRGRAPH_SIMD static __m256i no_sum() { return _mm256_setzero_si256(); }
-  AIRGRAPH_SIMD static __m256i widen(const int8_t* bytes) {
-    return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
-  }
-  AIRGRAPH_SIMD static __m256i add_products(__m256i sum, __m256i wide, const int16_t* shorts) {
-    const __m256i row = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(shorts));
-    return _mm256_add_epi32(sum, _mm256_madd_epi16(wide, row));
-  }
-  AIRGRAPH_SIMD static F of_sum(__m256i sum) { return _mm256_cvtepi32_ps(sum); }
   // By Cephes' polynomial: within two units of the last place.
   AIRGRAPH_SIMD static F exp(F x) {
     const F low = max(set(-104.0F), x);
@@ -107,11 +91,36 @@ struct Vec {
   }
 };
 
+// Whole numbers of 16 bits.
+struct Whole {
+  static constexpr int64_t kWidth = 16;  // of a vector
+  using I = __m256i;
+
+  AIRGRAPH_SIMD static void store(int16_t* to, Vec::F a) {
+    const __m256i whole = _mm256_cvtps_epi32(a);
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(whole, whole), 0x08);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(packed));
+  }
+  AIRGRAPH_SIMD static I zero() { return _mm256_setzero_si256(); }
+  AIRGRAPH_SIMD static I widen(const int8_t* bytes) {
+    return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
+  }
+  AIRGRAPH_SIMD static I add_products(I sum, I wide, const int16_t* shorts) {
+    const __m256i row = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(shorts));
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(wide, row));
+  }
+  AIRGRAPH_SIMD static Vec::F as_floats(I sum) { return _mm256_cvtepi32_ps(sum); }
+};
+
 #include "row_products_body.h"
 
 #include "attention_body.h"
 
 #include "row_forms_body.h"
+
+#include "shorts_body.h"
+
+#include "whole_rows_body.h"
 
 }  // namespace avx2
 }  // namespace
@@ -120,6 +129,8 @@ RowProductsFn avx2_row_products(Element element) { return avx2::entry(element); 
 
 const RowForms& avx2_row_forms(Element element) { return avx2::forms_entry(element); }
 
+const WholeForm* avx2_whole_form() { return &avx2::whole_form_entry(); }
+
 const AttentionFns& avx2_attention_fns() {
   static const AttentionFns fns = avx2::attention_entries();
   return fns;
@@ -127,13 +138,13 @@ const AttentionFns& avx2_attention_fns() {
 
 }  // namespace airgraph::own
 
-#undef AIRGRAPH_SHORTS
 #undef AIRGRAPH_SIMD
 #undef AIRGRAPH_ENTRY
 #else
 namespace airgraph::own {
 RowProductsFn avx2_row_products(Element) { return nullptr; }
 const RowForms& avx2_row_forms(Element element) { return scalar_row_forms(element); }
+const WholeForm* avx2_whole_form() { return nullptr; }
 const AttentionFns& avx2_attention_fns() { return scalar_attention_fns(); }
 }  // namespace airgraph::own
 #endif

@@ -1,10 +1,12 @@
 #include <ATen/Version.h>
 
+#include <cstdlib>
 #include <string>
 
 #include "attention.h"
 #include "row_forms.h"
 #include "row_products.h"
+#include "whole_rows.h"
 
 namespace airgraph::own {
 namespace {
@@ -23,6 +25,15 @@ Level level() {
   return found;
 }
 
+// Instructions beyond those that ATen asks a level for.
+bool may_use_dots() {
+  static const bool found = [] {
+    const char* setting = std::getenv("AIRGRAPH_CPU_DOTS");
+    return level() == Level::avx512 && (setting == nullptr || std::string(setting) != "0");
+  }();
+  return found;
+}
+
 }  // namespace
 
 RowProductsFn row_products(Element element) {
@@ -33,6 +44,25 @@ RowProductsFn row_products(Element element) {
       return avx2_row_products(element);
     default:
       return scalar_row_products(element);
+  }
+}
+
+RowProductsFn stored_row_products(Element element) {
+  return element == Element::bf16 && may_use_dots() ? avx512_dots_row_products() : nullptr;
+}
+
+const WholeForm* whole_form() {
+  const WholeForm* dots = may_use_dots() ? avx512_dots_whole_form() : nullptr;
+  if (dots != nullptr) {
+    return dots;
+  }
+  switch (level()) {
+    case Level::avx512:
+      return avx512_whole_form();
+    case Level::avx2:
+      return avx2_whole_form();
+    default:
+      return nullptr;
   }
 }
 

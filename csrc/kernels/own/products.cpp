@@ -10,6 +10,7 @@
 #include "row_forms.h"
 #include "row_products.h"
 #include "table.h"
+#include "whole_rows.h"
 
 namespace airgraph {
 namespace {
@@ -57,7 +58,7 @@ class Rows {
   bool defined() const { return tensor_.defined(); }
   bool is_dense() const { return step_ == 1; }
   bool is_one_row() const { return row_stride_ == 0; }
-  int64_t batch_stride() const { return batch_stride_ / nbytes_; }
+  int64_t batch_step() const { return batch_stride_; }
   int64_t row_stride() const { return row_stride_ / nbytes_; }
 
   // At the begin of a replay, on the thread that replays: where it is read, or written.
@@ -65,6 +66,15 @@ class Rows {
     data_ = tensor_.defined() ? static_cast<char*>(const_cast<void*>(tensor_.const_data_ptr())) : nullptr;
   }
   void find_to_write() { data_ = static_cast<char*>(tensor_.mutable_data_ptr()); }
+
+  // Asks for what `read` is going to read.
+  void prefetch(int64_t matrix, int64_t row, int64_t begin, int64_t count) const {
+    constexpr int64_t kLine = 64;
+    const char* from = at(matrix, row, begin);
+    for (int64_t i = 0; is_dense() && i < count * nbytes_; i += kLine) {
+      __builtin_prefetch(from + i);
+    }
+  }
 
   char* at(int64_t matrix, int64_t row, int64_t begin) const {
     return data_ + matrix * batch_stride_ + row * row_stride_ + begin * step_ * nbytes_;
@@ -123,16 +133,15 @@ struct ProductsCtx final : Step {
   size_t all_parts, part_ns;
   size_t row_nbytes;
   bool reads_in_place, writes_in_place;
-  bool may_shorten;  // the row of `left`
+  const own::WholeForm* whole_form;  // of the one row of `left`, or null
   own::RowProductsFn run;
 
   // Of a replay.
   const char* right_data;
-  const float* left_data;
-  int64_t left_ld, left_step;
-  const int16_t* shorts;
-  const int16_t* rests;
-  float shorts_scale;
+  const char* left_data;
+  int64_t left_ld, left_step;  // in elements, in bytes
+  own::WholeRow whole_row;
+  bool is_whole;
 };
 
 void run_rows(const ProductsCtx& ctx, int64_t matrix, int64_t begin, int64_t end) noexcept {
@@ -143,14 +152,18 @@ void run_rows(const ProductsCtx& ctx, int64_t matrix, int64_t begin, int64_t end
                        ctx.right_ld,
                        ctx.k,
                        nullptr,
-                       0,
-                       ctx.shorts,
-                       ctx.rests,
-                       ctx.shorts_scale};
+                       0};
+  const auto run = [&](int64_t from, int64_t until) {
+    if (ctx.is_whole) {
+      ctx.whole_form->run(products, ctx.whole_row, from, until);
+    } else {
+      ctx.run(products, from, until);
+    }
+  };
   if (ctx.writes_in_place) {
     products.out = reinterpret_cast<float*>(ctx.out.at(matrix, 0, begin));
     products.out_ld = ctx.out.row_stride();
-    return ctx.run(products, begin, end);
+    return run(begin, end);
   }
   alignas(64) float sums[kMostRows * kApart];
   float scales[kApart];
@@ -159,7 +172,12 @@ void run_rows(const ProductsCtx& ctx, int64_t matrix, int64_t begin, int64_t end
   products.out_ld = kApart;
   for (int64_t from = begin; from < end; from += kApart) {
     const int64_t count = std::min(end - from, kApart);
-    ctx.run(products, from, from + count);
+    for (const auto* each : {&ctx.scale, &ctx.bias}) {
+      if (each->defined()) {
+        each->prefetch(matrix, 0, from, count);
+      }
+    }
+    run(from, from + count);
     const float* scale = nullptr;
     const float* bias = nullptr;
     for (int64_t m = 0; m < ctx.rows; ++m) {
@@ -188,6 +206,15 @@ void run_products_part(const void* context, size_t part, size_t /*thread*/) noex
   }
 }
 
+// False where the row is not served so.
+bool make_whole(ProductsCtx& ctx, const std::vector<float>& row) {
+  constexpr size_t kAlignment = 64;
+  thread_local std::vector<char> memory;
+  memory.resize(ctx.whole_form->nbytes(ctx.k) + kAlignment);
+  const auto past = reinterpret_cast<uintptr_t>(memory.data()) % kAlignment;
+  return ctx.whole_form->make(row.data(), ctx.k, memory.data() + (kAlignment - past), ctx.whole_row);
+}
+
 void run_products(Step* step) {
   auto& ctx = *static_cast<ProductsCtx*>(step);
   thread_local std::vector<float> floats;
@@ -197,9 +224,9 @@ void run_products(Step* step) {
   }
   ctx.right_data = static_cast<const char*>(ctx.right.const_data_ptr());
   if (ctx.reads_in_place) {
-    ctx.left_data = reinterpret_cast<const float*>(ctx.left.at(0, 0, 0));
+    ctx.left_data = ctx.left.at(0, 0, 0);
     ctx.left_ld = ctx.left.row_stride();
-    ctx.left_step = ctx.left.batch_stride();
+    ctx.left_step = ctx.left.batch_step();
   } else {
     floats.resize(static_cast<size_t>(ctx.batch * ctx.rows * ctx.k));
     for (int64_t row = 0; row < ctx.batch * ctx.rows; ++row) {
@@ -209,20 +236,11 @@ void run_products(Step* step) {
         std::copy_n(found, ctx.k, to);
       }
     }
-    ctx.left_data = floats.data();
+    ctx.left_data = reinterpret_cast<const char*>(floats.data());
     ctx.left_ld = ctx.k;
-    ctx.left_step = ctx.rows * ctx.k;
+    ctx.left_step = ctx.rows * ctx.k * static_cast<int64_t>(sizeof(float));
   }
-  ctx.shorts = nullptr;
-  if (ctx.may_shorten) {
-    thread_local std::vector<int16_t> shorts;
-    const auto padded = (ctx.k + own::kShortPadding - 1) / own::kShortPadding * own::kShortPadding;
-    shorts.resize(static_cast<size_t>(2 * padded));
-    ctx.rests = shorts.data() + padded;
-    ctx.shorts_scale =
-        own::row_forms(Element::bf16).shorten(ctx.left_data, ctx.k, shorts.data(), shorts.data() + padded);
-    ctx.shorts = ctx.shorts_scale == 0 ? nullptr : shorts.data();
-  }
+  ctx.is_whole = ctx.whole_form != nullptr && make_whole(ctx, floats);
   ParallelLoop::run(ctx.all_parts, ctx.part_ns, &run_products_part, &ctx);
 }
 
@@ -270,11 +288,15 @@ std::optional<PreparedStep> make(const at::Tensor& left, const at::Tensor& right
   }
   ctx->right_ld = right.stride(-1);
   ctx->right_stride = right.dim() == 2 ? 0 : right.stride(0) * static_cast<int64_t>(ctx->right.element_size());
-  ctx->reads_in_place = dtype == at::kFloat && ctx->left.is_dense();
+  const auto stored_run = right.scalar_type() == dtype ? own::stored_row_products(*element) : nullptr;
+  ctx->reads_in_place = (dtype == at::kFloat || stored_run != nullptr) && ctx->left.is_dense();
   ctx->writes_in_place = dtype == at::kFloat && !scale.defined() && !bias.defined() && ctx->out.is_dense();
-  ctx->may_shorten = *element == Element::i8 && dtype == at::kBFloat16 && ctx->rows == 1 && ctx->batch == 1 &&
-                     own::row_forms(Element::bf16).shorten != nullptr;
-  ctx->run = own::row_products(*element);
+  ctx->whole_form = nullptr;
+  if (*element == Element::i8 && dtype != at::kFloat && ctx->rows == 1 && ctx->batch == 1 &&
+      ctx->k <= own::kMostWhole) {
+    ctx->whole_form = own::whole_form();
+  }
+  ctx->run = stored_run != nullptr && ctx->reads_in_place ? stored_run : own::row_products(*element);
   const int64_t matrix_nbytes = ctx->n * static_cast<int64_t>(ctx->row_nbytes);
   ctx->part_matrices = ctx->parts > 1 ? 1 : std::clamp<int64_t>(kPartBytes / matrix_nbytes, 1, ctx->batch);
   ctx->all_parts = static_cast<size_t>(ctx->parts > 1 ? ctx->batch * ctx->parts

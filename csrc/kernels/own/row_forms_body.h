@@ -42,53 +42,10 @@ AIRGRAPH_ENTRY void write_row(const float* sums, const float* scale, const float
   }
 }
 
-#ifdef AIRGRAPH_SHORTS
-AIRGRAPH_ENTRY float shorten_row(const float* from, int64_t count, int16_t* shorts, int16_t* rests) {
-  constexpr float kLargestShort = 32767;
-  auto most = Vec::zero();
-  auto sum = Vec::zero();
-  for (int64_t i = 0; i < count; i += Vec::kWidth) {
-    const auto numbers = count - i < Vec::kWidth ? Vec::load_part(from + i, count - i) : Vec::load(from + i);
-    const auto size = Vec::max(numbers, Vec::sub(Vec::zero(), numbers));
-    most = Vec::max(most, size);
-    sum = Vec::add(sum, size);
-  }
-  float lanes[2][Vec::kWidth];
-  Vec::store(lanes[0], most);
-  Vec::store(lanes[1], sum);
-  float largest = 0;
-  float total = 0;
-  for (int64_t i = 0; i < Vec::kWidth; ++i) {
-    largest = lanes[0][i] > largest ? lanes[0][i] : largest;
-    total += lanes[1][i];
-  }
-  // A sum with what is no number in it is not less than anything.
-  if (!(largest > 1e-30F && total < 1e30F)) {
-    return 0;
-  }
-  const auto by = Vec::set(kLargestShort / largest);
-  int64_t i = 0;
-  for (; i < count; i += Vec::kWidth) {
-    const auto numbers = count - i < Vec::kWidth ? Vec::load_part(from + i, count - i) : Vec::load(from + i);
-    const auto scaled = Vec::mul(numbers, by);
-    const auto whole = Vec::round(scaled);
-    Vec::store(shorts + i, whole);
-    Vec::store(rests + i, Vec::round(Vec::mul(Vec::sub(scaled, whole), Vec::set(kRestsOfOne))));
-  }
-  for (; i % kShortPadding != 0; ++i) {
-    shorts[i] = rests[i] = 0;
-  }
-  return largest / kLargestShort;
-}
-constexpr auto kShorten = &shorten_row;
-#else
-constexpr float (*kShorten)(const float*, int64_t, int16_t*, int16_t*) = nullptr;
-#endif
-
 inline const RowForms& forms_entry(Element element) {
-  static const RowForms f32{&read_row<float>, &write_row<float>, kShorten};
-  static const RowForms bf16{&read_row<Bf16>, &write_row<Bf16>, kShorten};
-  static const RowForms f16{&read_row<F16>, &write_row<F16>, kShorten};
+  static const RowForms f32{&read_row<float>, &write_row<float>};
+  static const RowForms bf16{&read_row<Bf16>, &write_row<Bf16>};
+  static const RowForms f16{&read_row<F16>, &write_row<F16>};
   switch (element) {
     case Element::bf16:
       return bf16;

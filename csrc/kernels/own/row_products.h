@@ -12,7 +12,7 @@ enum class Element { f32, bf16, f16, i8 };
 // out[m, n] = sum over k of left[m, k] * right[n, k]. A row's elements follow one another; leading dimensions are in
 // elements.
 struct RowProducts {
-  const float* left;
+  const void* left;  // floats, or elements as the matrix's: as the function wants them
   int64_t left_ld;
   int64_t rows;  // of `left`, at least 1
   const void* right;
@@ -20,21 +20,21 @@ struct RowProducts {
   int64_t k;
   float* out;
   int64_t out_ld;
-  // Of one row with a matrix of int8: the same row by `RowForms::shorten`, or null; see there.
-  const int16_t* shorts = nullptr;
-  const int16_t* rests = nullptr;
-  float scale = 1;
 };
 
 // Of the rows [begin, end) of `right`; the result of the first lies at `out`.
 using RowProductsFn = void (*)(const RowProducts& products, int64_t begin, int64_t end);
 
-// One for each instruction set; the best one that ATen would use, which ATEN_CPU_CAPABILITY limits.
+// One for each instruction set; the best one that ATen would use, which ATEN_CPU_CAPABILITY limits. `left` is floats.
 RowProductsFn row_products(Element element);
+// One that reads `left` as elements of that kind, where that is faster; else null.
+RowProductsFn stored_row_products(Element element);
 
 RowProductsFn scalar_row_products(Element element);
 // Null where they are not compiled in.
 RowProductsFn avx2_row_products(Element element);
 RowProductsFn avx512_row_products(Element element);
+// Of bf16, stored so.
+RowProductsFn avx512_dots_row_products();
 
 }  // namespace airgraph::own

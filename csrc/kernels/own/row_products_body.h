@@ -149,6 +149,7 @@ AIRGRAPH_SIMD typename Vec::F sum_of(const RowProducts& p, const float* left, co
 // The rows [begin, end) of `right` one after the other, as one stream; four are added up together.
 template <class T>
 AIRGRAPH_SIMD void pass_one(const RowProducts& p, int64_t begin, int64_t end) {
+  const auto* left = static_cast<const float*>(p.left);
   const T* right = static_cast<const T*>(p.right) + begin * p.right_ld;
   float* out = p.out;
   int64_t n = begin;
@@ -156,7 +157,7 @@ AIRGRAPH_SIMD void pass_one(const RowProducts& p, int64_t begin, int64_t end) {
     typename Vec::F four[kBlock];
 #pragma GCC unroll 4
     for (int i = 0; i < kBlock; ++i, right += p.right_ld) {
-      four[i] = sum_of<T>(p, p.left, right);
+      four[i] = sum_of<T>(p, left, right);
     }
     Vec::sum4(four, out);
   }
@@ -165,7 +166,7 @@ AIRGRAPH_SIMD void pass_one(const RowProducts& p, int64_t begin, int64_t end) {
     float found[kBlock];
 #pragma GCC unroll 4
     for (int i = 0; i < kBlock; ++i, right += p.right_ld) {
-      four[i] = n + i < end ? sum_of<T>(p, p.left, right) : Vec::zero();
+      four[i] = n + i < end ? sum_of<T>(p, left, right) : Vec::zero();
     }
     Vec::sum4(four, found);
     for (int i = 0; n + i < end; ++i) {
@@ -174,60 +175,12 @@ AIRGRAPH_SIMD void pass_one(const RowProducts& p, int64_t begin, int64_t end) {
   }
 }
 
-#ifdef AIRGRAPH_SHORTS
-// The same with a row of shorts and their rests, before its scale.
-AIRGRAPH_SIMD typename Vec::F sum_of_shorts(const RowProducts& p, const int8_t* right) {
-  // Two products of 15 and 7 bits make 23; so many steps stay in 31.
-  constexpr int64_t kMostSteps = 128;
-  auto total = Vec::zero();
-  for (int64_t k = 0; k < p.k;) {
-    const int64_t until = p.k - k > kMostSteps * Vec::kShorts ? k + kMostSteps * Vec::kShorts : p.k;
-    auto of_shorts = Vec::no_sum();
-    auto of_rests = Vec::no_sum();
-    for (; k + Vec::kShorts <= until; k += Vec::kShorts) {
-      const auto wide = Vec::widen(right + k);
-      of_shorts = Vec::add_products(of_shorts, wide, p.shorts + k);
-      of_rests = Vec::add_products(of_rests, wide, p.rests + k);
-    }
-    if (k < until) {
-      int8_t end[Vec::kShorts] = {};
-      for (int64_t i = 0; k + i < until; ++i) {
-        end[i] = right[k + i];
-      }
-      const auto wide = Vec::widen(end);
-      of_shorts = Vec::add_products(of_shorts, wide, p.shorts + k);
-      of_rests = Vec::add_products(of_rests, wide, p.rests + k);
-      k = until;
-    }
-    total = Vec::add(total, Vec::fma(Vec::of_sum(of_rests), Vec::set(1 / kRestsOfOne), Vec::of_sum(of_shorts)));
-  }
-  return total;
-}
-
-AIRGRAPH_ENTRY void run_shorts(const RowProducts& p, int64_t begin, int64_t end) {
-  const auto* right = static_cast<const int8_t*>(p.right) + begin * p.right_ld;
-  float* out = p.out;
-  for (int64_t n = begin; n < end; n += kBlock, out += kBlock) {
-    typename Vec::F four[kBlock];
-    float found[kBlock];
-#pragma GCC unroll 4
-    for (int i = 0; i < kBlock; ++i, right += p.right_ld) {
-      four[i] = n + i < end ? sum_of_shorts(p, right) : Vec::zero();
-    }
-    Vec::sum4(four, found);
-    for (int i = 0; i < kBlock && n + i < end; ++i) {
-      out[i] = found[i] * p.scale;
-    }
-  }
-}
-#endif
-
 // The rows [begin, end) of `right`, R at a time, with M rows of `left` from `m` on.
 template <class T, int M, int R>
 AIRGRAPH_SIMD void pass(const RowProducts& p, int64_t m, int64_t begin, int64_t end) {
   const T* right = static_cast<const T*>(p.right);
   float* out = p.out + m * p.out_ld;
-  const float* left = p.left + m * p.left_ld;
+  const float* left = static_cast<const float*>(p.left) + m * p.left_ld;
   int64_t n = begin;
   for (; n + R <= end; n += R) {
     sums_of<T, M, R>(p, left, right + n * p.right_ld, out + (n - begin));
@@ -239,13 +192,6 @@ AIRGRAPH_SIMD void pass(const RowProducts& p, int64_t m, int64_t begin, int64_t 
 
 template <class T>
 AIRGRAPH_ENTRY void run(const RowProducts& p, int64_t begin, int64_t end) {
-#ifdef AIRGRAPH_SHORTS
-  if constexpr (sizeof(T) == 1) {
-    if (p.shorts != nullptr) {
-      return run_shorts(p, begin, end);
-    }
-  }
-#endif
   constexpr int kMost = Vec::kSums / kBlock;  // rows of `left` in one pass
   if (p.rows == 1 && p.k * static_cast<int64_t>(sizeof(T)) >= kLongRow) {
     return pass_one<T>(p, begin, end);
