@@ -2,6 +2,7 @@
 #include "attention.h"
 #include "elements.h"
 #include "row_forms.h"
+#include "row_ops.h"
 #include "row_products.h"
 #include "whole_rows.h"
 
@@ -44,6 +45,8 @@ struct Vec {
   }
   AIRGRAPH_SIMD static F set(float value) { return _mm256_set1_ps(value); }
   AIRGRAPH_SIMD static F mul(F a, F b) { return _mm256_mul_ps(a, b); }
+  AIRGRAPH_SIMD static F div(F a, F b) { return _mm256_div_ps(a, b); }
+  AIRGRAPH_SIMD static F sqrt(F a) { return _mm256_sqrt_ps(a); }
   AIRGRAPH_SIMD static F sub(F a, F b) { return _mm256_sub_ps(a, b); }
   AIRGRAPH_SIMD static F max(F a, F b) { return _mm256_max_ps(a, b); }
   AIRGRAPH_SIMD static F round(F a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
@@ -118,6 +121,8 @@ struct Whole {
 
 #include "row_forms_body.h"
 
+#include "row_ops_body.h"
+
 #include "shorts_body.h"
 
 #include "whole_rows_body.h"
@@ -126,6 +131,10 @@ struct Whole {
 }  // namespace
 
 RowProductsFn avx2_row_products(Element element) { return avx2::entry(element); }
+
+RowOpFn avx2_row_op(RowOp op, Second second, Element in, Element out) {
+  return avx2::row_op_entry(op, second, in, out);
+}
 
 const RowForms& avx2_row_forms(Element element) { return avx2::forms_entry(element); }
 
@@ -143,6 +152,7 @@ const AttentionFns& avx2_attention_fns() {
 #else
 namespace airgraph::own {
 RowProductsFn avx2_row_products(Element) { return nullptr; }
+RowOpFn avx2_row_op(RowOp op, Second second, Element in, Element out) { return scalar_row_op(op, second, in, out); }
 const RowForms& avx2_row_forms(Element element) { return scalar_row_forms(element); }
 const WholeForm* avx2_whole_form() { return nullptr; }
 const AttentionFns& avx2_attention_fns() { return scalar_attention_fns(); }

@@ -2,6 +2,7 @@
 #include "attention.h"
 #include "elements.h"
 #include "row_forms.h"
+#include "row_ops.h"
 #include "row_products.h"
 #include "whole_rows.h"
 
@@ -43,6 +44,8 @@ struct Whole {
 
 #include "row_forms_body.h"
 
+#include "row_ops_body.h"
+
 #include "shorts_body.h"
 
 #include "whole_rows_body.h"
@@ -51,6 +54,10 @@ struct Whole {
 }  // namespace
 
 RowProductsFn avx512_row_products(Element element) { return avx512::entry(element); }
+
+RowOpFn avx512_row_op(RowOp op, Second second, Element in, Element out) {
+  return avx512::row_op_entry(op, second, in, out);
+}
 
 const RowForms& avx512_row_forms(Element element) { return avx512::forms_entry(element); }
 
@@ -68,6 +75,7 @@ const AttentionFns& avx512_attention_fns() {
 #else
 namespace airgraph::own {
 RowProductsFn avx512_row_products(Element) { return nullptr; }
+RowOpFn avx512_row_op(RowOp op, Second second, Element in, Element out) { return scalar_row_op(op, second, in, out); }
 const RowForms& avx512_row_forms(Element element) { return scalar_row_forms(element); }
 const WholeForm* avx512_whole_form() { return nullptr; }
 const AttentionFns& avx512_attention_fns() { return scalar_attention_fns(); }

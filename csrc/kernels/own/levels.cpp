@@ -5,6 +5,7 @@
 
 #include "attention.h"
 #include "row_forms.h"
+#include "row_ops.h"
 #include "row_products.h"
 #include "whole_rows.h"
 
@@ -74,6 +75,17 @@ const RowForms& row_forms(Element element) {
       return avx2_row_forms(element);
     default:
       return scalar_row_forms(element);
+  }
+}
+
+RowOpFn row_op(RowOp op, Second second, Element in, Element out) {
+  switch (level()) {
+    case Level::avx512:
+      return avx512_row_op(op, second, in, out);
+    case Level::avx2:
+      return avx2_row_op(op, second, in, out);
+    default:
+      return scalar_row_op(op, second, in, out);
   }
 }
 

@@ -8,6 +8,7 @@
 #include "attention.h"
 #include "elements.h"
 #include "row_forms.h"
+#include "row_ops.h"
 #include "row_products.h"
 
 #define AIRGRAPH_SIMD inline __attribute__((always_inline))
@@ -44,6 +45,8 @@ struct Vec {
   }
   static F set(float value) { return F{value, value, value, value}; }
   static F mul(F a, F b) { return a * b; }
+  static F div(F a, F b) { return a / b; }
+  static F sqrt(F a) { return F{std::sqrt(a[0]), std::sqrt(a[1]), std::sqrt(a[2]), std::sqrt(a[3])}; }
   static F sub(F a, F b) { return a - b; }
   static F max(F a, F b) { return a > b ? a : b; }
   static void store(float* to, F a) {
@@ -76,10 +79,16 @@ struct Vec {
 
 #include "row_forms_body.h"
 
+#include "row_ops_body.h"
+
 }  // namespace scalar
 }  // namespace
 
 RowProductsFn scalar_row_products(Element element) { return scalar::entry(element); }
+
+RowOpFn scalar_row_op(RowOp op, Second second, Element in, Element out) {
+  return scalar::row_op_entry(op, second, in, out);
+}
 
 const RowForms& scalar_row_forms(Element element) { return scalar::forms_entry(element); }
 

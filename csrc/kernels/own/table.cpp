@@ -7,7 +7,7 @@ namespace airgraph {
 Maker find_own_kernel(const std::string& name, const std::string& overload) {
   static const auto table = [] {
     std::unordered_map<std::string, Maker> made;
-    for (auto rows : {own_products(), own_attention()}) {
+    for (auto rows : {own_products(), own_attention(), own_rows()}) {
       for (const auto& row : rows) {
         made.emplace(std::string(row.name) + "." + row.overload, row.make);
       }

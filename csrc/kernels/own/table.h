@@ -10,6 +10,7 @@ namespace airgraph {
 
 c10::ArrayRef<KernelRow> own_products();
 c10::ArrayRef<KernelRow> own_attention();
+c10::ArrayRef<KernelRow> own_rows();
 
 // The maker of an operator's kernel of ours, or null.
 Maker find_own_kernel(const std::string& name, const std::string& overload);
