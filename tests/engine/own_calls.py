@@ -13,16 +13,16 @@ from airgraph.runtime.engine.loading import engine
 __all__ = ["by_engine", "further_off", "lying", "values"]
 
 
-def by_engine(name: str, *args: Any, out: Tensor, exact: bool = False) -> str:
+def by_engine(name: str, *args: Any, out: Tensor, exact: bool = False, overload: str = "", **kwargs: Any) -> str:
     """Fills `out` with what the operator gives; returns the tier that served it."""
     native = engine()
     tape = native.Tape()
     tier = tape.append(
         native.RecordedCall(
             name=name,
-            overload="",
+            overload=overload,
             args=args,
-            kwargs={},
+            kwargs=kwargs,
             outs=[out],
             fresh=[True],
             needed=[True],

@@ -125,7 +125,10 @@ def test_a_row_with_int8(dtype: torch.dtype, weight: str, row: str, k: int) -> N
         if not torch.cat(exact[is_scaled]).any():
             assert not torch.cat(ours[is_scaled]).any()
         else:
-            assert further_off(ours[is_scaled], theirs[is_scaled], exact[is_scaled]) <= 1.02, (is_scaled, further_off(ours[is_scaled], theirs[is_scaled], exact[is_scaled]))
+            assert further_off(ours[is_scaled], theirs[is_scaled], exact[is_scaled]) <= 1.02, (
+                is_scaled,
+                further_off(ours[is_scaled], theirs[is_scaled], exact[is_scaled]),
+            )
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 3e38])
@@ -242,7 +245,7 @@ def test_every_instruction_set(limit: str) -> None:
     if "ATEN_CPU_CAPABILITY" in os.environ or "AIRGRAPH_CPU_DOTS" in os.environ:
         pytest.skip("this is such a process")
     here = Path(__file__).parent
-    files = [str(here / name) for name in ("test_own_products.py", "test_own_attention.py")]
+    files = [str(here / name) for name in ("test_own_products.py", "test_own_attention.py", "test_own_rows.py")]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", *files],
         env={**os.environ, name: value},

@@ -18,7 +18,9 @@ struct NegOp {
 };
 struct SiluOp {
   AIRGRAPH_SIMD static Vec::F of(Vec::F a, Vec::F /*b*/) {
-    return Vec::div(a, Vec::add(Vec::set(1), Vec::exp(Vec::mul(a, Vec::set(-1)))));
+    // exp(89) is infinite already.
+    const auto bounded = Vec::max(Vec::set(-89), a);
+    return Vec::div(a, Vec::add(Vec::set(1), Vec::exp(Vec::mul(bounded, Vec::set(-1)))));
   }
 };
 struct RsqrtOp {
@@ -76,29 +78,30 @@ AIRGRAPH_ENTRY void run_row_op(const RowCall& call) {
 template <class T>
 AIRGRAPH_ENTRY void run_row_mean(const RowCall& call) {
   constexpr int kParts = 4;
+  constexpr int64_t kStep = kParts * Vec::kWidth;
   for (int64_t row = 0; row < call.rows; ++row) {
     const auto* a = reinterpret_cast<const T*>(call.a + row * call.a_stride);
-    typename Vec::F sums[kParts] = {Vec::zero(), Vec::zero(), Vec::zero(), Vec::zero()};
-    int64_t i = 0;
-    for (; i + kParts * Vec::kWidth <= call.count; i += kParts * Vec::kWidth) {
+    double total = 0;
+    for (int64_t i = 0; i < call.count;) {
+      const int64_t until = call.count - i > kFold * kStep ? i + kFold * kStep : call.count;
+      typename Vec::F sums[kParts] = {Vec::zero(), Vec::zero(), Vec::zero(), Vec::zero()};
+      for (; i + kStep <= until; i += kStep) {
 #pragma GCC unroll 4
-      for (int part = 0; part < kParts; ++part) {
-        sums[part] = Vec::add(sums[part], Vec::load(a + i + part * Vec::kWidth));
+        for (int part = 0; part < kParts; ++part) {
+          sums[part] = Vec::add(sums[part], Vec::load(a + i + part * Vec::kWidth));
+        }
       }
-    }
-    for (; i < call.count; i += Vec::kWidth) {
-      sums[0] =
-          Vec::add(sums[0], call.count - i < Vec::kWidth ? Vec::load_part(a + i, call.count - i) : Vec::load(a + i));
-    }
-    float lanes[Vec::kWidth];
-    Vec::store(lanes, Vec::add(Vec::add(sums[0], sums[1]), Vec::add(sums[2], sums[3])));
-    for (int64_t half = Vec::kWidth / 2; half > 0; half /= 2) {
-      for (int64_t lane = 0; lane < half; ++lane) {
-        lanes[lane] += lanes[lane + half];
+      for (; i < until; i += Vec::kWidth) {
+        sums[0] = Vec::add(sums[0], until - i < Vec::kWidth ? Vec::load_part(a + i, until - i) : Vec::load(a + i));
+      }
+      float lanes[Vec::kWidth];
+      Vec::store(lanes, Vec::add(Vec::add(sums[0], sums[1]), Vec::add(sums[2], sums[3])));
+      for (const float lane : lanes) {
+        total += lane;
       }
     }
     auto* out = reinterpret_cast<T*>(call.out + row * call.out_stride);
-    store_part(out, Vec::set(lanes[0] / static_cast<float>(call.count)), 1);
+    store_part(out, Vec::set(static_cast<float>(total / static_cast<double>(call.count))), 1);
   }
 }
 

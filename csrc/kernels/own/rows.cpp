@@ -1,4 +1,6 @@
 // Pointwise operators, copies and means of few numbers.
+#include <ATen/ops/scalar_tensor.h>
+
 #include <algorithm>
 #include <array>
 
@@ -146,11 +148,16 @@ std::optional<PreparedStep> make_binary(const torch::jit::Stack& args, c10::Arra
   }
   const auto& a = args[0].toTensor();
   const auto& b = args[1].toTensor();
+  // As eager does, which rounds a number that it adds.
+  const bool is_rounded = kOp == RowOp::add || kOp == RowOp::sub;
+  const auto in_type = [&](float number) {
+    return is_rounded ? at::scalar_tensor(number, outs[0].scalar_type()).to(at::kFloat).item<float>() : number;
+  };
   if (const auto number = number_in(b)) {
-    return make(kOp, outs[0], a, {}, number);
+    return make(kOp, outs[0], a, {}, in_type(*number));
   }
-  if (number_in(a) && (kOp == RowOp::add || kOp == RowOp::mul)) {
-    return make(kOp, outs[0], b, {}, number_in(a));
+  if (const auto number = number_in(a); number && (kOp == RowOp::add || kOp == RowOp::mul)) {
+    return make(kOp, outs[0], b, {}, in_type(*number));
   }
   return make(kOp, outs[0], a, b);
 }
