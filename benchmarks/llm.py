@@ -103,7 +103,7 @@ def serve(weights: str, contender: str, threads: int) -> None:
     torch.set_grad_enabled(False)
     model, prompt = model_of(weights), smollm2.prompt_ids()
     with tempfile.TemporaryDirectory(prefix="airgraph-bench-") as folder:
-        decoder = smollm2.Decoder(model, step_of(model, contender, folder), prompt)
+        decoder = smollm2.Decoder(model, step_of(smollm2.Greedy(model), contender, folder), prompt)
         decoder.prefill()
         decoder.decode(TOKENS)
         answer(decoder.tokens)

@@ -46,11 +46,24 @@ def prompt_ids() -> Tensor:
     return ids
 
 
+class Greedy(torch.nn.Module):
+    """A model that chooses the next token itself."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, token: Tensor, cache: Any) -> Tensor:
+        """token [1, 1] -> the one that follows it, [1, 1]."""
+        logits: Tensor = self.model(token, past_key_values=cache, use_cache=True).logits
+        return logits[:, -1:].argmax(-1)
+
+
 @dataclass(slots=True)
 class Decoder:
     """One sequence: prefilled once by eager, then decoded by `step` as often as wanted from the prompt's end.
 
-    model: for the prefill. step: the model or its compiled form. tokens: what the latest `decode` chose.
+    model: for the prefill. step: `Greedy`, or its compiled form. tokens: what the latest `decode` chose.
     """
 
     model: Any
@@ -74,13 +87,13 @@ class Decoder:
             layer.cumulative_length.fill_(self.prompt.shape[1])
         token, self.tokens = self._first, []
         for _ in range(count):
-            logits = self.step(token, past_key_values=self._cache, use_cache=True).logits
-            token = logits[:, -1:].argmax(-1)
+            token = self.step(token, self._cache)
             self.tokens.append(int(token))
 
 
 def decoder(model: Any, prompt: Tensor, backend: str | None) -> Decoder:
     """A prefilled decoder; make it in the grad mode it will run in. backend: torch.compile's, or None for eager."""
-    result = Decoder(model, model if backend is None else torch.compile(model, backend=backend), prompt)
+    greedy = Greedy(model)
+    result = Decoder(model, greedy if backend is None else torch.compile(greedy, backend=backend), prompt)
     result.prefill()
     return result

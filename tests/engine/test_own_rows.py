@@ -154,6 +154,31 @@ def test_silu_of_what_is_no_common_number_is_eagers(dtype: torch.dtype) -> None:
     torch.testing.assert_close(out, torch.nn.functional.silu(a), equal_nan=True)
 
 
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("row", ["random", "equal", "rising", "falling", "infinite", "nan", "two nan", "all nan"])
+@pytest.mark.parametrize("size", [1, 5, 16, 33, 1000, 49152])
+def test_argmax_is_eagers(size: int, row: str, dtype: torch.dtype) -> None:
+    a = torch.randn(2, size, generator=torch.Generator().manual_seed(size))
+    match row:
+        case "equal":
+            a.fill_(-math.inf)
+        case "rising" | "falling":
+            a = a.sort(descending=row == "falling").values
+        case "infinite":
+            a[:, size // 2 :] = math.inf
+        case "nan" | "two nan":
+            a[0, size // 3] = math.nan
+            a[0, -1] = math.nan if row == "two nan" else math.inf
+        case "all nan":
+            a.fill_(math.nan)
+    a = a.to(dtype)
+    for keepdim in (False, True):
+        expected = a.argmax(-1, keepdim)
+        out = torch.empty_like(expected)
+        assert by_engine("aten::argmax", a, -1, keepdim, out=out) == ("own" if size > 1 else "typed")
+        assert torch.equal(out, expected)
+
+
 @given(
     shape=st.lists(st.integers(1, 7), min_size=1, max_size=4),
     broadcast=st.lists(st.booleans(), min_size=4, max_size=4),
@@ -206,14 +231,16 @@ def test_in_place() -> None:
         ("mul.Tensor", (torch.randn(5, dtype=torch.complex64), torch.randn(5, dtype=torch.complex64)), {}),
         ("mul.Tensor", (torch.randn(2, 3, 4).transpose(0, 2), torch.randn(2, 3, 1).transpose(0, 2)), {}),
         ("pow.Tensor_Scalar", (torch.randn(5), 3), {}),
+        ("argmax", (torch.randn(3, 4), 0), {}),
+        ("argmax", (torch.randn(3, 4),), {}),
         ("mean.dim", (torch.randn(3, 4), [0]), {}),
         ("mean.dim", (torch.randn(3, 4), [0, 1]), {}),
         ("mean.dim", (torch.randn(3, 4), [1]), {"dtype": torch.float64}),
     ],
 )
 def test_what_they_do_not_serve_is_eagers(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    operator, overload = name.split(".")
-    expected = getattr(getattr(torch.ops.aten, operator), overload)(*args, **kwargs)
+    operator, _, overload = name.partition(".")
+    expected = getattr(getattr(torch.ops.aten, operator), overload or "default")(*args, **kwargs)
     out = torch.empty_like(expected)
     assert by_engine(f"aten::{operator}", *args, out=out, overload=overload, **kwargs) != "own"
     assert torch.equal(out, expected)

@@ -46,6 +46,7 @@ struct Vec {
   AIRGRAPH_SIMD static F set(float value) { return _mm256_set1_ps(value); }
   AIRGRAPH_SIMD static F mul(F a, F b) { return _mm256_mul_ps(a, b); }
   AIRGRAPH_SIMD static F div(F a, F b) { return _mm256_div_ps(a, b); }
+  AIRGRAPH_SIMD static bool any_above(F a, F b) { return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_NLE_UQ)) != 0; }
   AIRGRAPH_SIMD static F sqrt(F a) { return _mm256_sqrt_ps(a); }
   AIRGRAPH_SIMD static F sub(F a, F b) { return _mm256_sub_ps(a, b); }
   AIRGRAPH_SIMD static F max(F a, F b) { return _mm256_max_ps(a, b); }
@@ -136,6 +137,8 @@ RowOpFn avx2_row_op(RowOp op, Second second, Element in, Element out) {
   return avx2::row_op_entry(op, second, in, out);
 }
 
+RowOpFn avx2_row_argmax(Element in) { return avx2::argmax_entry(in); }
+
 const RowForms& avx2_row_forms(Element element) { return avx2::forms_entry(element); }
 
 const WholeForm* avx2_whole_form() { return &avx2::whole_form_entry(); }
@@ -153,6 +156,7 @@ const AttentionFns& avx2_attention_fns() {
 namespace airgraph::own {
 RowProductsFn avx2_row_products(Element) { return nullptr; }
 RowOpFn avx2_row_op(RowOp op, Second second, Element in, Element out) { return scalar_row_op(op, second, in, out); }
+RowOpFn avx2_row_argmax(Element in) { return scalar_row_argmax(in); }
 const RowForms& avx2_row_forms(Element element) { return scalar_row_forms(element); }
 const WholeForm* avx2_whole_form() { return nullptr; }
 const AttentionFns& avx2_attention_fns() { return scalar_attention_fns(); }

@@ -59,6 +59,8 @@ RowOpFn avx512_row_op(RowOp op, Second second, Element in, Element out) {
   return avx512::row_op_entry(op, second, in, out);
 }
 
+RowOpFn avx512_row_argmax(Element in) { return avx512::argmax_entry(in); }
+
 const RowForms& avx512_row_forms(Element element) { return avx512::forms_entry(element); }
 
 const WholeForm* avx512_whole_form() { return &avx512::whole_form_entry(); }
@@ -76,6 +78,7 @@ const AttentionFns& avx512_attention_fns() {
 namespace airgraph::own {
 RowProductsFn avx512_row_products(Element) { return nullptr; }
 RowOpFn avx512_row_op(RowOp op, Second second, Element in, Element out) { return scalar_row_op(op, second, in, out); }
+RowOpFn avx512_row_argmax(Element in) { return scalar_row_argmax(in); }
 const RowForms& avx512_row_forms(Element element) { return scalar_row_forms(element); }
 const WholeForm* avx512_whole_form() { return nullptr; }
 const AttentionFns& avx512_attention_fns() { return scalar_attention_fns(); }

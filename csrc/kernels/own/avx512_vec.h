@@ -43,6 +43,7 @@ struct Vec {
   AIRGRAPH_SIMD static F set(float value) { return _mm512_set1_ps(value); }
   AIRGRAPH_SIMD static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
   AIRGRAPH_SIMD static F div(F a, F b) { return _mm512_div_ps(a, b); }
+  AIRGRAPH_SIMD static bool any_above(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLE_UQ) != 0; }
   AIRGRAPH_SIMD static F sqrt(F a) { return _mm512_sqrt_ps(a); }
   AIRGRAPH_SIMD static F sub(F a, F b) { return _mm512_sub_ps(a, b); }
   AIRGRAPH_SIMD static F max(F a, F b) { return _mm512_max_ps(a, b); }

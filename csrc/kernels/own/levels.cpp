@@ -89,6 +89,17 @@ RowOpFn row_op(RowOp op, Second second, Element in, Element out) {
   }
 }
 
+RowOpFn row_argmax(Element in) {
+  switch (level()) {
+    case Level::avx512:
+      return avx512_row_argmax(in);
+    case Level::avx2:
+      return avx2_row_argmax(in);
+    default:
+      return scalar_row_argmax(in);
+  }
+}
+
 const AttentionFns& attention_fns() {
   switch (level()) {
     case Level::avx512:

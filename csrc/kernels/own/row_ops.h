@@ -28,6 +28,13 @@ using RowOpFn = void (*)(const RowCall& call);
 // Null where there is none. Only `copy` has other elements in its result; all compute in float32 and round once.
 RowOpFn row_op(RowOp op, Second second, Element in, Element out);
 
+// The index of each row's largest element, the first one or the first that is no number, as int64.
+RowOpFn row_argmax(Element in);
+
+RowOpFn scalar_row_argmax(Element in);
+RowOpFn avx2_row_argmax(Element in);
+RowOpFn avx512_row_argmax(Element in);
+
 RowOpFn scalar_row_op(RowOp op, Second second, Element in, Element out);
 RowOpFn avx2_row_op(RowOp op, Second second, Element in, Element out);
 RowOpFn avx512_row_op(RowOp op, Second second, Element in, Element out);

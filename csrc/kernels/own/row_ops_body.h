@@ -1,5 +1,6 @@
 // The loops of row_ops.h, included as row_products_body.h is. Beside what others want, `Vec` has
 //   div(a, b), sqrt(a)            rounded to the nearest
+//   any_above(a, b)               whether an element of a is not at most b's: larger, or no number
 
 struct AddOp {
   AIRGRAPH_SIMD static Vec::F of(Vec::F a, Vec::F b) { return Vec::add(a, b); }
@@ -105,6 +106,45 @@ AIRGRAPH_ENTRY void run_row_mean(const RowCall& call) {
   }
 }
 
+// The place of the largest of `count` numbers from `begin` on that is larger than `best`, which it becomes.
+template <class T>
+AIRGRAPH_SIMD int64_t larger_in(const T* from, int64_t begin, int64_t count, float& best) {
+  float lanes[Vec::kWidth];
+  Vec::store(lanes, count < Vec::kWidth ? Vec::load_part(from + begin, count) : Vec::load(from + begin));
+  int64_t found = -1;
+  for (int64_t i = 0; i < count; ++i) {
+    // Nothing is larger than what is no number.
+    if (best == best && !(lanes[i] <= best)) {
+      best = lanes[i];
+      found = begin + i;
+    }
+  }
+  return found;
+}
+
+template <class T>
+AIRGRAPH_ENTRY void run_row_argmax(const RowCall& call) {
+  for (int64_t row = 0; row < call.rows; ++row) {
+    const auto* a = reinterpret_cast<const T*>(call.a + row * call.a_stride);
+    float best;
+    {
+      float lanes[Vec::kWidth];
+      Vec::store(lanes, Vec::load_part(a, 1));
+      best = lanes[0];
+    }
+    int64_t place = 0;
+    for (int64_t i = 0; i < call.count; i += Vec::kWidth) {
+      const int64_t count = call.count - i < Vec::kWidth ? call.count - i : Vec::kWidth;
+      // Seldom true after a few.
+      if (count < Vec::kWidth || Vec::any_above(Vec::load(a + i), Vec::set(best))) {
+        const int64_t found = larger_in(a, i, count, best);
+        place = found < 0 ? place : found;
+      }
+    }
+    *reinterpret_cast<int64_t*>(call.out + row * call.out_stride) = place;
+  }
+}
+
 template <class Op, Second kSecond>
 RowOpFn of_element(Element element) {
   switch (element) {
@@ -168,6 +208,19 @@ inline RowOpFn mean_entry(Element element) {
       return &run_row_mean<Bf16>;
     case Element::f16:
       return &run_row_mean<F16>;
+    default:
+      return nullptr;
+  }
+}
+
+inline RowOpFn argmax_entry(Element element) {
+  switch (element) {
+    case Element::f32:
+      return &run_row_argmax<float>;
+    case Element::bf16:
+      return &run_row_argmax<Bf16>;
+    case Element::f16:
+      return &run_row_argmax<F16>;
     default:
       return nullptr;
   }

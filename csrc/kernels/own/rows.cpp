@@ -21,6 +21,9 @@ using own::Second;
 // From so many numbers on, ATen shares a kernel among threads.
 constexpr int64_t kMostNumbers = int64_t{1} << 15;
 
+// More is worth threads here too, which this has not.
+constexpr int64_t kMostSearched = int64_t{1} << 20;
+
 // A tensor seen as rows of elements: out, a, b in this order, with a stride of 0 where an operand is broadcast.
 struct Grid {
   int64_t rows = 1, count = 1;
@@ -80,20 +83,38 @@ bool is_plain(const at::Tensor& tensor) {
   return tensor.defined() && !tensor.is_neg() && element_of(tensor.scalar_type()) && tensor.scalar_type() != at::kChar;
 }
 
+PreparedStep step_of(own::RowOpFn fn, const Grid& grid, const at::Tensor& out, at::Tensor a, at::Tensor b,
+                     float number) {
+  auto ctx = std::make_unique<RowCtx>();
+  const auto in_nbytes = static_cast<int64_t>(a.element_size());
+  ctx->fn = fn;
+  ctx->call = {nullptr,
+               nullptr,
+               nullptr,
+               grid.rows,
+               grid.count,
+               grid.row_strides[0] * static_cast<int64_t>(out.element_size()),
+               grid.row_strides[1] * in_nbytes,
+               grid.row_strides[2] * in_nbytes,
+               number};
+  ctx->out = out;
+  ctx->a = std::move(a);
+  ctx->b = std::move(b);
+  return PreparedStep{&run_rows, std::move(ctx), Tier::own};
+}
+
 // b: undefined for none, or where `number` is its value.
 std::optional<PreparedStep> make(RowOp op, const at::Tensor& out, at::Tensor a, at::Tensor b,
                                  std::optional<float> number = std::nullopt) {
   if (!is_plain(out) || !is_plain(a) || (b.defined() && !is_plain(b)) || out.numel() == 0 ||
-      std::max(out.numel(), a.numel()) > kMostNumbers || (b.defined() && b.scalar_type() != a.scalar_type())) {
+      out.numel() > kMostNumbers || (b.defined() && b.scalar_type() != a.scalar_type())) {
     return std::nullopt;
   }
-  const bool is_mean = op == RowOp::mean;
-  const auto& full = is_mean ? a : out;
-  const auto wide_a = is_mean ? a : a.expand(out.sizes());
-  const auto wide_b = b.defined() ? b.expand(full.sizes()) : at::Tensor();
-  const auto wide_out = is_mean ? out.expand(a.sizes()) : out;
-  const std::vector<int64_t> none(static_cast<size_t>(full.dim()), 0);
-  auto grid = grid_of(full.sizes(), {wide_out.strides(), wide_a.strides(), b.defined() ? wide_b.strides() : none});
+  const auto sizes = out.sizes();
+  const std::vector<int64_t> none(sizes.size(), 0);
+  const auto wide_a = a.expand(sizes);
+  const auto wide_b = b.defined() ? b.expand(sizes) : at::Tensor();
+  auto grid = grid_of(sizes, {out.strides(), wide_a.strides(), b.defined() ? wide_b.strides() : none});
   if (!grid) {
     return std::nullopt;
   }
@@ -102,35 +123,28 @@ std::optional<PreparedStep> make(RowOp op, const at::Tensor& out, at::Tensor a, 
     std::swap(grid->steps[1], grid->steps[2]);
     std::swap(grid->row_strides[1], grid->row_strides[2]);
   }
-  const bool is_served = grid->steps[0] == (is_mean ? 0 : 1) && grid->steps[1] == 1 &&
-                         (!b.defined() || grid->steps[2] == 0 || grid->steps[2] == 1);
-  if (!is_served) {
+  if (grid->steps[0] != 1 || grid->steps[1] != 1 || (b.defined() && grid->steps[2] != 0 && grid->steps[2] != 1)) {
     return std::nullopt;
   }
-  const auto second = number                ? Second::number
-                      : !b.defined()        ? Second::none
-                      : grid->steps[2] == 1 ? Second::row
-                                            : Second::one;
+  auto second = number ? Second::number : Second::none;
+  if (b.defined()) {
+    second = grid->steps[2] == 1 ? Second::row : Second::one;
+  }
   const auto fn = own::row_op(op, second, *element_of(a.scalar_type()), *element_of(out.scalar_type()));
-  if (fn == nullptr) {
+  return fn == nullptr ? std::nullopt
+                       : std::optional(step_of(fn, *grid, out, std::move(a), std::move(b), number.value_or(0)));
+}
+
+// Of the last dimension, which `out` has not or of size 1.
+std::optional<PreparedStep> make_reduction(own::RowOpFn fn, const at::Tensor& out, const at::Tensor& self, int64_t dim,
+                                           bool keepdim) {
+  if (fn == nullptr || self.dim() == 0 || self.numel() == 0 || (dim != -1 && dim != self.dim() - 1)) {
     return std::nullopt;
   }
-  auto ctx = std::make_unique<RowCtx>();
-  const auto in_nbytes = static_cast<int64_t>(a.element_size());
-  ctx->fn = fn;
-  ctx->call = {nullptr,
-               nullptr,
-               nullptr,
-               grid->rows,
-               grid->count,
-               grid->row_strides[0] * static_cast<int64_t>(out.element_size()),
-               grid->row_strides[1] * in_nbytes,
-               grid->row_strides[2] * in_nbytes,
-               number.value_or(0)};
-  ctx->out = out;
-  ctx->a = std::move(a);
-  ctx->b = std::move(b);
-  return PreparedStep{&run_rows, std::move(ctx), Tier::own};
+  const auto wide_out = (keepdim ? out : out.unsqueeze(-1)).expand(self.sizes());
+  const auto grid = grid_of(self.sizes(), {wide_out.strides(), self.strides(), self.strides()});
+  const bool is_served = grid && self.size(-1) == grid->count && grid->steps[0] == 0 && grid->steps[1] == 1;
+  return is_served ? std::optional(step_of(fn, *grid, out, self, {}, 0)) : std::nullopt;
 }
 
 std::optional<float> number_in(const at::Tensor& tensor) {
@@ -174,17 +188,28 @@ std::optional<PreparedStep> make_square(const torch::jit::Stack& args, c10::Arra
   return is_two ? make_unary<RowOp::square>(args, outs) : std::nullopt;
 }
 
-// mean(self, dims, keepdim, dtype), of the last dimension
+// mean(self, dims, keepdim, dtype)
 std::optional<PreparedStep> make_mean(const torch::jit::Stack& args, c10::ArrayRef<at::Tensor> outs) {
   const auto& self = args[0].toTensor();
-  if (outs.size() != 1 || self.dim() == 0 || args[1].isNone() || outs[0].scalar_type() != self.scalar_type()) {
+  if (outs.size() != 1 || !is_plain(self) || self.numel() > kMostNumbers || args[1].isNone() ||
+      outs[0].scalar_type() != self.scalar_type()) {
     return std::nullopt;
   }
   const auto dims = args[1].toIntVector();
-  if (dims.size() != 1 || (dims[0] != -1 && dims[0] != self.dim() - 1) || self.numel() == 0) {
+  const auto element = *element_of(self.scalar_type());
+  return dims.size() != 1 ? std::nullopt
+                          : make_reduction(own::row_op(RowOp::mean, Second::none, element, element), outs[0], self,
+                                           dims[0], args[2].toBool());
+}
+
+// argmax(self, dim, keepdim)
+std::optional<PreparedStep> make_argmax(const torch::jit::Stack& args, c10::ArrayRef<at::Tensor> outs) {
+  const auto& self = args[0].toTensor();
+  if (outs.size() != 1 || !is_plain(self) || self.numel() > kMostSearched || args[1].isNone()) {
     return std::nullopt;
   }
-  return make(RowOp::mean, args[2].toBool() ? outs[0] : outs[0].unsqueeze(-1), self, {});
+  return make_reduction(own::row_argmax(*element_of(self.scalar_type())), outs[0], self, args[1].toInt(),
+                        args[2].toBool());
 }
 
 // _to_copy(self, dtype, ...): the slot already has dtype and strides.
@@ -207,6 +232,7 @@ const KernelRow row_rows[] = {
     {"aten::pow", "Tensor_Scalar", &make_square},
     {"aten::mean", "dim", &make_mean},
     {"aten::_to_copy", "", &make_cast},
+    {"aten::argmax", "", &make_argmax},
 };
 
 }  // namespace

@@ -46,6 +46,7 @@ struct Vec {
   static F set(float value) { return F{value, value, value, value}; }
   static F mul(F a, F b) { return a * b; }
   static F div(F a, F b) { return a / b; }
+  static bool any_above(F a, F b) { return !(a[0] <= b[0]) || !(a[1] <= b[1]) || !(a[2] <= b[2]) || !(a[3] <= b[3]); }
   static F sqrt(F a) { return F{std::sqrt(a[0]), std::sqrt(a[1]), std::sqrt(a[2]), std::sqrt(a[3])}; }
   static F sub(F a, F b) { return a - b; }
   static F max(F a, F b) { return a > b ? a : b; }
@@ -89,6 +90,8 @@ RowProductsFn scalar_row_products(Element element) { return scalar::entry(elemen
 RowOpFn scalar_row_op(RowOp op, Second second, Element in, Element out) {
   return scalar::row_op_entry(op, second, in, out);
 }
+
+RowOpFn scalar_row_argmax(Element in) { return scalar::argmax_entry(in); }
 
 const RowForms& scalar_row_forms(Element element) { return scalar::forms_entry(element); }
 
