@@ -73,7 +73,7 @@ void CallReader::plan_memory() {
 
 // A replay has driven them out of the caches, so some are asked for ahead.
 bool CallReader::are_kept_as_they_were() const {
-  constexpr size_t ahead = 6;
+  constexpr size_t ahead = 24;
   const size_t count = kept_.size();
   for (size_t i = 0; i < count; ++i) {
     if (i + ahead < count) {

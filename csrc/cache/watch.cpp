@@ -11,7 +11,7 @@ namespace {
 namespace py = pybind11;
 
 // A replay has driven out of the caches what the next call compares; so many of its places are asked for ahead.
-constexpr size_t kAhead = 12;
+constexpr size_t kAhead = 32;
 
 // One whose contents change through dict's own functions only.
 bool is_plain_dict(const py::object& owner) {

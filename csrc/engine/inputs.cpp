@@ -74,10 +74,34 @@ bool Form::has_strides(const at::Tensor& arg) const {
 
 bool Inputs::is_foreign(const at::Tensor& arg) { return is_wrapped(arg) || (has_forward_level() && has_tangent(arg)); }
 
+// Asks for what `problem` reads of inputs further on: a replay has driven them out of the caches.
+void Inputs::fetch_ahead(const Arguments& at, size_t i) const {
+  constexpr size_t kNear = 12;
+  constexpr size_t kFar = 24;
+  constexpr size_t kLine = 64;
+  if (const size_t far = i + kFar; far < placed_at_.size() && at.is_tensor(placed_at_[far].index)) {
+    const auto* impl = reinterpret_cast<const char*>(impl_of(at(placed_at_[far].index)));
+    for (size_t line = 0; line < sizeof(at::TensorImpl); line += kLine) {
+      __builtin_prefetch(impl + line);
+    }
+  }
+  if (const size_t near = i + kNear; near < placed_at_.size() && at.is_tensor(placed_at_[near].index)) {
+    if (const at::Tensor& arg = at(placed_at_[near].index); !is_wrapped(arg)) {
+      __builtin_prefetch(storage_impl_of(arg));
+    }
+    if (placed_at_[near].is_formed) {
+      const auto& form = placed_[near].form;
+      __builtin_prefetch(form.sizes.data());
+      __builtin_prefetch(form.strides.data());
+    }
+  }
+}
+
 std::optional<Problem> Inputs::problem(const Arguments& at) const {
   const bool may_have_tangents = has_forward_level();
   std::optional<Problem> moved;
   for (size_t i = 0; i < placed_at_.size(); ++i) {
+    fetch_ahead(at, i);
     const auto& input = placed_at_[i];
     const at::Tensor& arg = at(input.index);
     if (is_wrapped(arg) || (may_have_tangents && has_tangent(arg))) {
