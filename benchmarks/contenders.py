@@ -89,27 +89,33 @@ def _aot_inductor(workload: Workload, folder: Path) -> Iterator[Build]:
     yield _calling(AOTI_BARE, bare, workload, shares_buffers=False)
 
 
-def _cached(workload: Workload, folder: Path) -> Build:
+def _cached(workload: Workload, folder: Path, kernels: str = "fast") -> Call:
     import airgraph
 
-    forward = workload.model.forward
-    call = airgraph.inference.cache_compile(forward, cache_dir=folder / "graphs", dynamic=False, strict=True)
-    return _calling(CACHED, call, workload)
+    return airgraph.inference.cache_compile(
+        workload.model.forward,
+        cache_dir=folder / kernels,
+        dynamic=False,
+        strict=True,
+        options={"kernels": kernels},
+    )
 
 
-def _bare_replay(name: str, workload: Workload, kernels: str) -> Build:
-    import airgraph
+def _bare_replay(name: str, call: Call, workload: Workload) -> Build:
+    """The graph that a cached call replays, without the call. It reads and writes where the first call did."""
+    from airgraph.capture.ledger import ledger
 
-    graph = airgraph.cpu.CPUGraph(kernels=kernels)
-    with torch.inference_mode(), airgraph.cpu.graph(graph):
-        output = workload.model(*workload.args)
+    known = list(ledger.callables)
+    with torch.inference_mode():
+        output = call(*workload.args)
+    (graph,) = (graph for made in ledger.callables if made not in known for graph in made.captures)
 
     def result() -> Tensor:
-        graph.replay()
+        graph.device_graph.replay()
         assert isinstance(output, Tensor)
         return output
 
-    return Build(Contender(name, graph.replay), result)
+    return Build(Contender(name, graph.device_graph.replay), result)
 
 
 def builds(workload: Workload, folder: Path) -> Iterator[Build]:
@@ -124,9 +130,9 @@ def builds(workload: Workload, folder: Path) -> Iterator[Build]:
     yield from _aot_inductor(workload, folder)
     yield _compiled(AIRGRAPH, workload, backend="airgraph")
     yield _compiled(AIRGRAPH_EXACT, workload, backend="airgraph", options={"kernels": "exact"})
-    yield _cached(workload, folder)
-    yield _bare_replay(REPLAY, workload, "fast")
-    yield _bare_replay(REPLAY_EXACT, workload, "exact")
+    yield _calling(CACHED, _cached(workload, folder), workload)
+    yield _bare_replay(REPLAY, _cached(workload, folder / "bare"), workload)
+    yield _bare_replay(REPLAY_EXACT, _cached(workload, folder / "bare", "exact"), workload)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,6 @@ variable.
 reads it, not a build at first use | `1`; anything else is off | off |
 | `CXX` | the C++ compiler | a program, by name or path | `c++` |
 | `MAX_JOBS` | PyTorch's: how many files are compiled at once | a number | ninja's own choice |
-| `AIRGRAPH_CPU_DOTS` | whether the engine's kernels use AVX-512's VNNI and BF16 instructions, where the processor has them | `0`: no; else yes | `1` |
 | `CI` | set by CI services: `make test` installs a missing Chromium, `make check-headers` \
 downloads missing headers | anything but empty | not set |
 

@@ -15,6 +15,7 @@ from airgraph.errors import OptionError
 
 __all__ = [
     "CACHE_DIR",
+    "CPU_DOTS",
     "CXX",
     "ENGINE",
     "TORCH_COMPILE_DEBUG",
@@ -25,6 +26,7 @@ __all__ = [
     "Variable",
     "cache_folder",
     "compilers",
+    "cpu_dots_wanted",
     "python_engine_wanted",
     "torch_dumps_wanted",
     "torchair_cache_folder",
@@ -63,6 +65,13 @@ CACHE_DIR = Variable(
     accepted="a path; it is made when something is written",
     default="`airgraph` in the user's cache folder",
 )
+CPU_DOTS = Variable(
+    name="AIRGRAPH_CPU_DOTS",
+    meaning="whether the native engine's kernels use AVX-512's VNNI and BF16 instructions, where the processor has "
+    "them and `ATEN_CPU_CAPABILITY` does not forbid AVX-512; read once a process, at the first capture",
+    accepted="`0`: no; anything else: yes",
+    default="yes",
+)
 XDG_CACHE_HOME = Variable(
     name="XDG_CACHE_HOME",
     meaning="the user's cache folder, where `AIRGRAPH_CACHE_DIR` is not set",
@@ -97,7 +106,7 @@ TRACEBACK = Variable(
     default="no",
 )
 
-VARIABLES = (ENGINE, CACHE_DIR, XDG_CACHE_HOME, CXX, TORCH_COMPILE_DEBUG, TORCHAIR_CACHE_HOME, TRACEBACK)
+VARIABLES = (ENGINE, CPU_DOTS, CACHE_DIR, XDG_CACHE_HOME, CXX, TORCH_COMPILE_DEBUG, TORCHAIR_CACHE_HOME, TRACEBACK)
 
 
 def python_engine_wanted() -> bool:
@@ -106,6 +115,11 @@ def python_engine_wanted() -> bool:
     if value not in ("native", "python"):
         raise OptionError(f"environment variable {ENGINE.name}: expected 'native' or 'python', got {value!r}.")
     return value == "python"
+
+
+def cpu_dots_wanted() -> bool:
+    """Whether kernels on CPU may use instructions beyond those of ATen's levels."""
+    return CPU_DOTS.read() != "0"
 
 
 def cache_folder() -> Path:

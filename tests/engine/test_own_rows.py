@@ -214,6 +214,13 @@ def test_wherever_their_tensors_lie(
     assert torch.equal(memory, before), "it wrote beside its result"
 
 
+def test_exact_kernels_are_eagers() -> None:
+    a = torch.randn(37)
+    out = torch.empty(37)
+    assert served("aten::silu", a, out=out, exact=True) != "own"
+    assert torch.equal(out, torch.nn.functional.silu(a))
+
+
 def test_in_place() -> None:
     a, b = torch.randn(4, 37), torch.randn(37)
     expected = a * b

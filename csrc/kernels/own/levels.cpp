@@ -1,6 +1,6 @@
 #include <ATen/Version.h>
 
-#include <cstdlib>
+#include <atomic>
 #include <string>
 
 #include "attention.h"
@@ -26,16 +26,13 @@ Level level() {
   return found;
 }
 
-// Instructions beyond those that ATen asks a level for.
-bool may_use_dots() {
-  static const bool found = [] {
-    const char* setting = std::getenv("AIRGRAPH_CPU_DOTS");
-    return level() == Level::avx512 && (setting == nullptr || std::string(setting) != "0");
-  }();
-  return found;
-}
+std::atomic<bool> dots_wanted{true};
+
+bool may_use_dots() { return level() == Level::avx512 && dots_wanted.load(std::memory_order_relaxed); }
 
 }  // namespace
+
+void use_dots(bool wanted) { dots_wanted.store(wanted, std::memory_order_relaxed); }
 
 RowProductsFn row_products(Element element) {
   switch (level()) {

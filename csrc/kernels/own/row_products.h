@@ -30,6 +30,9 @@ RowProductsFn row_products(Element element);
 // One that reads `left` as elements of that kind, where that is faster; else null.
 RowProductsFn stored_row_products(Element element);
 
+// Whether kernels that are chosen from now on may use instructions beyond those that ATen asks for; they may at first.
+void use_dots(bool wanted);
+
 RowProductsFn scalar_row_products(Element element);
 // Null where they are not compiled in.
 RowProductsFn avx2_row_products(Element element);

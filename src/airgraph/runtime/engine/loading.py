@@ -116,6 +116,7 @@ def _build() -> Any:
 
 
 def _native(module: Any) -> tuple[Any, EngineStatus]:
+    module.use_dots(environment.cpu_dots_wanted())
     os.register_at_fork(
         before=functools.partial(module.hold_replay_locks_before_fork, _MOST_WAIT_BEFORE_FORK_MS),
         after_in_parent=module.resume_replay_locks_in_parent,
