@@ -108,8 +108,9 @@ class Inputs {
   // memory with another argument; to be asked when one has moved.
   std::optional<Problem> problem_after_move(const Arguments& at) const;
 
-  // The first argument copied in that shares memory with one that the graph writes: its copy would be made too early.
   void fetch_ahead(const Arguments& at, size_t i) const;
+
+  // The first argument copied in that shares memory with one that the graph writes: its copy would be made too early.
   std::optional<Problem> copied_that_overlaps(const Arguments& at) const;
 
   // The first tensor of the user's that is copied into although it is part of an argument which is used in place: then

@@ -65,16 +65,21 @@ def test_they_are_not_further_from_float64_than_eager(kind: str, rows: int, dtyp
 
 @pytest.mark.parametrize("k", [4096, 14336, 65536])
 @pytest.mark.parametrize("rows", [1, 2, 4, 8])
-@pytest.mark.parametrize("sign", ["both", "positive"])
-def test_long_rows_are_not_further_off(sign: str, rows: int, k: int) -> None:
+@pytest.mark.parametrize("sign", ["both", "positive", "cancelling"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_long_rows_are_not_further_off(dtype: torch.dtype, sign: str, rows: int, k: int) -> None:
     """One chain of additions as long as a row would be."""
     ours, theirs, exact = [], [], []
     for seed in range(3):
         generator = torch.Generator().manual_seed(seed)
         left, right = (values(count, k, dtype=torch.float32, generator=generator) for count in (rows, 32))
-        if sign == "positive":
+        if sign != "both":
             left, right = left.abs(), right.abs()
-        out = torch.empty(rows, 32)
+        if sign == "cancelling":
+            left[:, k // 2 :], right[:, k // 2 :] = -left[:, : k // 2], right[:, : k // 2]
+            left[:, 0] += 1e-3
+        left, right = left.to(dtype), right.to(dtype)
+        out = torch.empty(rows, 32, dtype=dtype)
         assert by_engine("aten::mm", left, right.t(), out=out) == "own"
         ours.append(out)
         theirs.append(left @ right.t())
@@ -84,7 +89,7 @@ def test_long_rows_are_not_further_off(sign: str, rows: int, k: int) -> None:
 
 @pytest.mark.parametrize("k", [1, 31, 32, 33, 65, 576, 1536, 4097, 9000])
 @pytest.mark.parametrize("row", ["even", "one outlier", "some outliers", "tiny", "zeros", "sparse"])
-@pytest.mark.parametrize("weight", ["uniform", "normal", "signs"])
+@pytest.mark.parametrize("weight", ["uniform", "normal", "signs", "blind to outliers"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_a_row_with_int8(dtype: torch.dtype, weight: str, row: str, k: int) -> None:
     """It is read as whole numbers of 16 bits, and of 8 or 16 more where these are not as good."""
@@ -113,6 +118,9 @@ def test_a_row_with_int8(dtype: torch.dtype, weight: str, row: str, k: int) -> N
             right = (torch.randn(200, k, generator=generator) * 35).clamp(-127, 127).to(torch.int8)
         elif weight == "signs":
             right = (right.sign() * 127).to(torch.int8)
+        elif weight == "blind to outliers":
+            right[:, [0, k // 2]] = 0
+            right[:, ::50] = 0
         scale = (torch.rand(200, generator=generator) * 1e-3 + 1e-4).to(dtype)
         for is_scaled in (False, True):
             out = torch.empty(1, 200, dtype=dtype)

@@ -72,7 +72,7 @@ def test_two_operands_are_bit_equal(
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("name", BINARY)
-@pytest.mark.parametrize("number", [3, 0.1, -1e-3, math.inf, math.nan])
+@pytest.mark.parametrize("number", [3, 2**60 + 2**36 + 1, 0.1, -1e-3, math.inf, math.nan])
 def test_a_number_is_bit_equal(name: str, number: float, dtype: torch.dtype) -> None:
     a = values(3, 21, dtype=dtype, generator=torch.Generator().manual_seed(0))
     out = torch.empty(3, 21, dtype=dtype)
@@ -144,6 +144,24 @@ def test_silu_and_mean_are_not_further_from_float64_than_eagers(dtype: torch.dty
             theirs.append(a.mean(-1, keepdim=True))
             exact.append(a.double().mean(-1, keepdim=True))
     assert further_off(ours, theirs, exact) <= 1.02
+
+
+@pytest.mark.parametrize("size", [100, 2048, 4096, 9000, 32768])
+@pytest.mark.parametrize("row", ["constant", "both signs"])
+def test_means_of_long_rows_are_not_further_off(row: str, size: int) -> None:
+    generator = torch.Generator().manual_seed(3)
+    ours, theirs, exact = [], [], []
+    for _ in range(200):
+        a = torch.rand(1, 1, generator=generator).repeat(1, size)
+        if row == "both signs":
+            a = torch.randn(1, size, generator=generator)
+        out = torch.empty(1)
+        assert served("aten::mean.dim", a, [-1], False, out=out) == "own"
+        ours.append(out)
+        theirs.append(a.mean(-1))
+        exact.append(a.double().mean(-1))
+    # Of random numbers the ratio itself is known to a tenth.
+    assert further_off(ours, theirs, exact) <= (1.02 if row == "constant" else 1.15)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -228,9 +246,22 @@ def test_in_place() -> None:
     assert torch.equal(a, expected)
 
 
+def test_operands_that_overlap_the_result_otherwise_are_eagers() -> None:
+    """What comes of these is not defined; nothing else may be written, and nobody is to notice which kernels run."""
+    for operand in (slice(None, 1), slice(36)):
+        found, expected = torch.full((2, 37), 2.0), torch.full((2, 37), 2.0)
+        out, theirs = (found, expected) if operand.stop == 1 else (found[:, 1:], expected[:, 1:])
+        assert served("aten::mul", out, found[:, operand], out=out) != "own"
+        theirs.mul_(expected[:, operand])
+        assert torch.equal(found, expected)
+
+
 @pytest.mark.parametrize(
     ("name", "args", "kwargs"),
     [
+        ("add.Tensor", (torch.arange(5, dtype=torch.uint8), -1), {}),
+        ("add.Tensor", (torch.arange(5, dtype=torch.int8), 300), {}),
+        ("add.Tensor", (torch.ones(5, dtype=torch.complex64), 1.0), {}),
         ("add.Tensor", (torch.randn(40000), torch.randn(40000)), {}),  # which ATen shares among threads
         ("add.Tensor", (torch.randn(5), torch.randn(5)), {"alpha": 2}),
         ("add.Tensor", (torch.arange(5), torch.arange(5)), {}),

@@ -109,58 +109,65 @@ AIRGRAPH_SIMD __m512bh load_part(const Bf16* from, int64_t count) {
   return reinterpret_cast<__m512bh>(_mm512_maskz_loadu_epi16(~uint32_t{0} >> (kWidth - count), from));
 }
 
+// So many steps are summed apart: a chain of additions as long as a row is has a worse sum than BLAS's.
+constexpr int64_t kFold = 64;
+
 // The sums of M rows of `left` with R rows of `right`, each in kParts vectors.
 template <int M, int R, int kParts>
 AIRGRAPH_SIMD void sums_of(const RowProducts& p, const Bf16* left, const Bf16* right, Vec::F (*totals)[R]) {
-  Vec::F sums[kParts][M][R];
+  constexpr int64_t kStep = kParts * kWidth;
+  for (int64_t k = 0; k < p.k || k == 0;) {
+    const bool is_first = k == 0;
+    const int64_t until = p.k - k > kFold * kStep ? k + kFold * kStep : p.k;
+    Vec::F sums[kParts][M][R];
 #pragma GCC unroll 8
-  for (int part = 0; part < kParts; ++part) {
+    for (int part = 0; part < kParts; ++part) {
+#pragma GCC unroll 8
+      for (int m = 0; m < M; ++m) {
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) {
+          sums[part][m][r] = Vec::zero();
+        }
+      }
+    }
+    for (; k + kStep <= until; k += kStep) {
+#pragma GCC unroll 8
+      for (int part = 0; part < kParts; ++part) {
+        const int64_t at = k + part * kWidth;
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) {
+          if (R > 1) {
+            // The next rows, as one stream.
+            Vec::prefetch(right + R * p.right_ld + R * at + r * kWidth);
+          }
+          const auto w = load(right + r * p.right_ld + at);
+#pragma GCC unroll 8
+          for (int m = 0; m < M; ++m) {
+            sums[part][m][r] = _mm512_dpbf16_ps(sums[part][m][r], load(left + m * p.left_ld + at), w);
+          }
+        }
+      }
+    }
+    for (; k < until; k += kWidth) {
+      const int64_t count = until - k < kWidth ? until - k : kWidth;
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const auto w = load_part(right + r * p.right_ld + k, count);
+#pragma GCC unroll 8
+        for (int m = 0; m < M; ++m) {
+          sums[0][m][r] = _mm512_dpbf16_ps(sums[0][m][r], load_part(left + m * p.left_ld + k, count), w);
+        }
+      }
+    }
 #pragma GCC unroll 8
     for (int m = 0; m < M; ++m) {
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
-        sums[part][m][r] = Vec::zero();
-      }
-    }
-  }
-  int64_t k = 0;
-  for (; k + kParts * kWidth <= p.k; k += kParts * kWidth) {
 #pragma GCC unroll 8
-    for (int part = 0; part < kParts; ++part) {
-      const int64_t at = k + part * kWidth;
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) {
-        if (R > 1) {
-          // The next rows, as one stream.
-          Vec::prefetch(right + R * p.right_ld + R * at + r * kWidth);
+        for (int part = 1; part < kParts; ++part) {
+          sums[0][m][r] = Vec::add(sums[0][m][r], sums[part][m][r]);
         }
-        const auto w = load(right + r * p.right_ld + at);
-#pragma GCC unroll 8
-        for (int m = 0; m < M; ++m) {
-          sums[part][m][r] = _mm512_dpbf16_ps(sums[part][m][r], load(left + m * p.left_ld + at), w);
-        }
-      }
-    }
-  }
-  for (; k < p.k; k += kWidth) {
-    const int64_t count = p.k - k < kWidth ? p.k - k : kWidth;
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const auto w = load_part(right + r * p.right_ld + k, count);
-#pragma GCC unroll 8
-      for (int m = 0; m < M; ++m) {
-        sums[0][m][r] = _mm512_dpbf16_ps(sums[0][m][r], load_part(left + m * p.left_ld + k, count), w);
-      }
-    }
-  }
-#pragma GCC unroll 8
-  for (int m = 0; m < M; ++m) {
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      totals[m][r] = sums[0][m][r];
-#pragma GCC unroll 8
-      for (int part = 1; part < kParts; ++part) {
-        totals[m][r] = Vec::add(totals[m][r], sums[part][m][r]);
+        totals[m][r] = is_first ? sums[0][m][r] : Vec::add(totals[m][r], sums[0][m][r]);
       }
     }
   }

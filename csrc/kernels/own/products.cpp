@@ -134,6 +134,7 @@ struct ProductsCtx final : Step {
   size_t row_nbytes;
   bool reads_in_place, writes_in_place;
   const own::WholeForm* whole_form;  // of the one row of `left`, or null
+  float rounding;                    // of a result, relative to its size
   own::RowProductsFn run;
 
   // Of a replay.
@@ -212,7 +213,7 @@ bool make_whole(ProductsCtx& ctx, const std::vector<float>& row) {
   thread_local std::vector<char> memory;
   memory.resize(ctx.whole_form->nbytes(ctx.k) + kAlignment);
   const auto past = reinterpret_cast<uintptr_t>(memory.data()) % kAlignment;
-  return ctx.whole_form->make(row.data(), ctx.k, memory.data() + (kAlignment - past), ctx.whole_row);
+  return ctx.whole_form->make(row.data(), ctx.k, ctx.rounding, memory.data() + (kAlignment - past), ctx.whole_row);
 }
 
 void run_products(Step* step) {
@@ -295,6 +296,7 @@ std::optional<PreparedStep> make(const at::Tensor& left, const at::Tensor& right
   if (*element == Element::i8 && dtype != at::kFloat && ctx->rows == 1 && ctx->batch == 1 &&
       ctx->k <= own::kMostWhole) {
     ctx->whole_form = own::whole_form();
+    ctx->rounding = dtype == at::kBFloat16 ? 0x1p-9F : 0x1p-12F;
   }
   ctx->run = stored_run != nullptr && ctx->reads_in_place ? stored_run : own::row_products(*element);
   const int64_t matrix_nbytes = ctx->n * static_cast<int64_t>(ctx->row_nbytes);

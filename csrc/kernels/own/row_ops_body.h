@@ -80,11 +80,12 @@ template <class T>
 AIRGRAPH_ENTRY void run_row_mean(const RowCall& call) {
   constexpr int kParts = 4;
   constexpr int64_t kStep = kParts * Vec::kWidth;
+  constexpr int64_t kSteps = 8;  // that are summed in float32
   for (int64_t row = 0; row < call.rows; ++row) {
     const auto* a = reinterpret_cast<const T*>(call.a + row * call.a_stride);
     double total = 0;
     for (int64_t i = 0; i < call.count;) {
-      const int64_t until = call.count - i > kFold * kStep ? i + kFold * kStep : call.count;
+      const int64_t until = call.count - i > kSteps * kStep ? i + kSteps * kStep : call.count;
       typename Vec::F sums[kParts] = {Vec::zero(), Vec::zero(), Vec::zero(), Vec::zero()};
       for (; i + kStep <= until; i += kStep) {
 #pragma GCC unroll 4

@@ -1,8 +1,8 @@
 // Pointwise operators, copies and means of few numbers.
-#include <ATen/ops/scalar_tensor.h>
-
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
 
 #include "../../internals/tensors.h"
 #include "elements_of.h"
@@ -83,6 +83,9 @@ bool is_plain(const at::Tensor& tensor) {
   return tensor.defined() && !tensor.is_neg() && element_of(tensor.scalar_type()) && tensor.scalar_type() != at::kChar;
 }
 
+// Of a plain tensor.
+Element element_in(const at::Tensor& tensor) { return element_of(tensor.scalar_type()).value_or(Element::f32); }
+
 PreparedStep step_of(own::RowOpFn fn, const Grid& grid, const at::Tensor& out, at::Tensor a, at::Tensor b,
                      float number) {
   auto ctx = std::make_unique<RowCtx>();
@@ -103,11 +106,34 @@ PreparedStep step_of(own::RowOpFn fn, const Grid& grid, const at::Tensor& out, a
   return PreparedStep{&run_rows, std::move(ctx), Tier::own};
 }
 
+// Whether an operand and the result have memory in common that is not the same element's of both.
+bool overlaps_otherwise(const at::Tensor& out, const at::Tensor& operand) {
+  if (!operand.defined() || !operand.is_alias_of(out)) {
+    return false;
+  }
+  const auto end_of = [](const at::Tensor& tensor) {
+    int64_t last = tensor.storage_offset();
+    for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
+      last += (tensor.size(dim) - 1) * tensor.stride(dim);
+    }
+    return (last + 1) * static_cast<int64_t>(tensor.element_size());
+  };
+  const auto begin_of = [](const at::Tensor& tensor) {
+    return tensor.storage_offset() * static_cast<int64_t>(tensor.element_size());
+  };
+  if (end_of(operand) <= begin_of(out) || end_of(out) <= begin_of(operand)) {
+    return false;
+  }
+  return begin_of(operand) != begin_of(out) || operand.scalar_type() != out.scalar_type() ||
+         operand.sizes() != out.sizes() || operand.strides() != out.strides();
+}
+
 // b: undefined for none, or where `number` is its value.
 std::optional<PreparedStep> make(RowOp op, const at::Tensor& out, at::Tensor a, at::Tensor b,
                                  std::optional<float> number = std::nullopt) {
   if (!is_plain(out) || !is_plain(a) || (b.defined() && !is_plain(b)) || out.numel() == 0 ||
-      out.numel() > kMostNumbers || (b.defined() && b.scalar_type() != a.scalar_type())) {
+      out.numel() > kMostNumbers || (b.defined() && b.scalar_type() != a.scalar_type()) || overlaps_otherwise(out, a) ||
+      overlaps_otherwise(out, b)) {
     return std::nullopt;
   }
   const auto sizes = out.sizes();
@@ -130,7 +156,7 @@ std::optional<PreparedStep> make(RowOp op, const at::Tensor& out, at::Tensor a, 
   if (b.defined()) {
     second = grid->steps[2] == 1 ? Second::row : Second::one;
   }
-  const auto fn = own::row_op(op, second, *element_of(a.scalar_type()), *element_of(out.scalar_type()));
+  const auto fn = own::row_op(op, second, element_in(a), element_in(out));
   return fn == nullptr ? std::nullopt
                        : std::optional(step_of(fn, *grid, out, std::move(a), std::move(b), number.value_or(0)));
 }
@@ -147,25 +173,43 @@ std::optional<PreparedStep> make_reduction(own::RowOpFn fn, const at::Tensor& ou
   return is_served ? std::optional(step_of(fn, *grid, out, self, {}, 0)) : std::nullopt;
 }
 
+// A Python number as float32; nullopt where it is none, or beyond all of them.
 std::optional<float> number_in(const at::Tensor& tensor) {
   if (!is_number(tensor) || tensor.is_complex() || tensor.scalar_type() == at::kBool) {
     return std::nullopt;
   }
-  return static_cast<float>(tensor.item().toDouble());
+  const auto value = tensor.item();
+  if (value.isIntegral(/*includeBool=*/false)) {
+    return static_cast<float>(value.toLong());
+  }
+  const double number = value.toDouble();
+  const bool fits = !std::isfinite(number) || std::abs(number) <= std::numeric_limits<float>::max();
+  return fits ? std::optional(static_cast<float>(number)) : std::nullopt;
+}
+
+// As eager does, which rounds a number that it adds.
+float rounded_to(float number, at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kBFloat16:
+      return static_cast<float>(at::BFloat16(number));
+    case at::kHalf:
+      return static_cast<float>(at::Half(number));
+    default:
+      return number;
+  }
 }
 
 template <RowOp kOp>
 std::optional<PreparedStep> make_binary(const torch::jit::Stack& args, c10::ArrayRef<at::Tensor> outs) {
-  if (outs.size() != 1 ||
-      (args.size() > 2 && !(args[2].toScalar().isIntegral(false) && args[2].toScalar().toLong() == 1))) {
+  const bool has_factor =
+      args.size() > 2 && !(args[2].toScalar().isIntegral(false) && args[2].toScalar().toLong() == 1);
+  if (outs.size() != 1 || has_factor) {
     return std::nullopt;
   }
   const auto& a = args[0].toTensor();
   const auto& b = args[1].toTensor();
-  // As eager does, which rounds a number that it adds.
-  const bool is_rounded = kOp == RowOp::add || kOp == RowOp::sub;
   const auto in_type = [&](float number) {
-    return is_rounded ? at::scalar_tensor(number, outs[0].scalar_type()).to(at::kFloat).item<float>() : number;
+    return kOp == RowOp::add || kOp == RowOp::sub ? rounded_to(number, outs[0].scalar_type()) : number;
   };
   if (const auto number = number_in(b)) {
     return make(kOp, outs[0], a, {}, in_type(*number));
@@ -196,7 +240,7 @@ std::optional<PreparedStep> make_mean(const torch::jit::Stack& args, c10::ArrayR
     return std::nullopt;
   }
   const auto dims = args[1].toIntVector();
-  const auto element = *element_of(self.scalar_type());
+  const auto element = element_in(self);
   return dims.size() != 1 ? std::nullopt
                           : make_reduction(own::row_op(RowOp::mean, Second::none, element, element), outs[0], self,
                                            dims[0], args[2].toBool());
@@ -208,8 +252,7 @@ std::optional<PreparedStep> make_argmax(const torch::jit::Stack& args, c10::Arra
   if (outs.size() != 1 || !is_plain(self) || self.numel() > kMostSearched || args[1].isNone()) {
     return std::nullopt;
   }
-  return make_reduction(own::row_argmax(*element_of(self.scalar_type())), outs[0], self, args[1].toInt(),
-                        args[2].toBool());
+  return make_reduction(own::row_argmax(element_in(self)), outs[0], self, args[1].toInt(), args[2].toBool());
 }
 
 // _to_copy(self, dtype, ...): the slot already has dtype and strides.

@@ -17,8 +17,9 @@ struct WholeRow {
 struct WholeForm {
   // What a row of k numbers takes; aligned to 64.
   size_t (*nbytes)(int64_t k);
-  // Of k finite floats. False where one is not finite, or none is normal.
-  bool (*make)(const float* from, int64_t k, char* memory, WholeRow& row);
+  // Of k floats. False where one is not finite, or none is normal, or the largest is so far above the others that the
+  // whole numbers say less of these than results, which are rounded by `rounding` times their size, would show.
+  bool (*make)(const float* from, int64_t k, float rounding, char* memory, WholeRow& row);
   // As RowProductsFn, without `left`.
   void (*run)(const RowProducts& products, const WholeRow& row, int64_t begin, int64_t end);
 };

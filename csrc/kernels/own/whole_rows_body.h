@@ -1,11 +1,12 @@
 // The loops of whole_rows.h over `WholeNumbers`, included as row_products_body.h is:
 //   kLargest                      whole number
+//   kRestsOfOne                   of what the rests tell apart
 //   nbytes(k)                     of a row
 //   store(memory, k, i, F whole, F rest)  from number i on; rest: between -0.5 and 0.5
 //   finish(memory, k)             once all are stored
 //   sum(memory, k, const int8_t* right)  in units of a whole number
 
-AIRGRAPH_ENTRY bool make_whole(const float* from, int64_t k, char* memory, WholeRow& row) {
+AIRGRAPH_ENTRY bool make_whole(const float* from, int64_t k, float rounding, char* memory, WholeRow& row) {
   auto most = Vec::zero();
   auto sum = Vec::zero();
   for (int64_t i = 0; i < k; i += Vec::kWidth) {
@@ -25,6 +26,11 @@ AIRGRAPH_ENTRY bool make_whole(const float* from, int64_t k, char* memory, Whole
   }
   // A sum with what is no number in it is not less than anything.
   if (!(largest > 1e-30F && total < 1e30F)) {
+    return false;
+  }
+  const float unit = largest / (WholeNumbers::kLargest * WholeNumbers::kRestsOfOne);
+  const float others = (total - largest) / static_cast<float>(k > 1 ? k - 1 : 1);
+  if (k > 1 && 4 * unit > rounding * others) {
     return false;
   }
   const auto by = Vec::set(WholeNumbers::kLargest / largest);
