@@ -270,6 +270,7 @@ def test_operands_that_overlap_the_result_otherwise_are_eagers() -> None:
         ("mul.Tensor", (torch.randn(2, 3, 4).transpose(0, 2), torch.randn(2, 3, 1).transpose(0, 2)), {}),
         ("pow.Tensor_Scalar", (torch.randn(5), 3), {}),
         ("argmax", (torch.randn(3, 4), 0), {}),
+        ("argmax", (torch.randn(2, 600_000), -1), {}),
         ("argmax", (torch.randn(3, 4),), {}),
         ("mean.dim", (torch.randn(3, 4), [0]), {}),
         ("mean.dim", (torch.randn(3, 4), [0, 1]), {}),
