@@ -31,6 +31,7 @@ __all__ = [
     "guards_on_what_is_one",
     "is_made_within",
     "is_switched_off",
+    "keep_sizes",
     "modified_variables",
     "path_of_what_is_written",
     "register_backend",
@@ -106,6 +107,13 @@ class _Once(MetaPathFinder):
 
         loader.exec_module = execute_and_act  # type: ignore[method-assign]
         return spec
+
+
+def keep_sizes(tensor: torch.Tensor) -> None:
+    """Let a tensor's sizes be numbers where a function is traced for all sizes."""
+    from torch._dynamo import mark_static
+
+    mark_static(tensor)
 
 
 def debug_dir() -> str:

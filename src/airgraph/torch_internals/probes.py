@@ -188,6 +188,10 @@ INTERNALS = (
     ),
     # Dynamo
     _of(
+        "torch._dynamo", "mark_static", used_for="the caches of `airgraph generate`",
+        until="it moves to torch.compiler",
+    ),
+    _of(
         "torch._dynamo.backends.registry", "_COMPILER_FNS", used_for="backends under names that others have",
         until="register_backend replaces a backend when asked to",
     ),

@@ -65,6 +65,13 @@ def test_the_next_start_traces_nothing_whatever_it_is_asked(tmp_path: Path) -> N
         assert _row(result.stdout, "graphs captured") == "2"
 
 
+@pytest.mark.parametrize(
+    ("positions", "length"), [(2, 256), (256, 256), (257, 512), (1000, 1024), (1024, 1024), (1025, 2048)]
+)
+def test_caches_have_few_lengths(positions: int, length: int) -> None:
+    assert generate.cache_length(positions) == length
+
+
 def test_graphs_that_cannot_be_kept_are_said_to_be_traced_at_every_start() -> None:
     counts = CachedRecord("step", refusals=Counter({"tracing failed": 2}))
     assert generate.where_from(counts, Path("here")) == "the step is traced at every start: tracing failed"

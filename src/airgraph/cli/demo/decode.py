@@ -48,9 +48,13 @@ def make_step(model: Any) -> Step:
 def make_cache(model: Any, *, cache_len: int) -> StaticCache:
     """Allocate a StaticCache of cache_len positions for one sequence, on the model's device.
 
-    It is allocated here, not in the first step, so that a captured prefill finds its addresses fixed.
+    It is allocated here, not in the first step, so that a captured prefill finds its addresses fixed. Its sizes are
+    no symbols where a step is traced for all sizes.
     """
+    import torch
     from transformers import StaticCache
+
+    from airgraph.torch_internals.dynamo import keep_sizes
 
     config = model.config.get_text_config(decoder=True)
     num_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
@@ -59,6 +63,10 @@ def make_cache(model: Any, *, cache_len: int) -> StaticCache:
     cache.early_initialization(
         batch_size=1, num_heads=num_heads, head_dim=head_dim, dtype=model.dtype, device=model.device
     )
+    for layer in cache.layers:
+        for tensor in vars(layer).values():
+            if isinstance(tensor, torch.Tensor):
+                keep_sizes(tensor)
     return cache
 
 
