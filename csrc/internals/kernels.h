@@ -42,6 +42,8 @@ using at::native::exp2_stub;
 using at::native::exp_stub;
 using at::native::expm1_stub;
 using at::native::floor_stub;
+using at::native::GeluKernel;
+using at::native::GeluType;
 using at::native::log1p_stub;
 using at::native::log2_stub;
 using at::native::log_stub;

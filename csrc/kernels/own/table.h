@@ -11,6 +11,8 @@ namespace airgraph {
 c10::ArrayRef<KernelRow> own_products();
 c10::ArrayRef<KernelRow> own_attention();
 c10::ArrayRef<KernelRow> own_rows();
+c10::ArrayRef<KernelRow> own_gathers();
+c10::ArrayRef<KernelRow> own_activations();
 
 // The maker of an operator's kernel of ours, or null.
 Maker find_own_kernel(const std::string& name, const std::string& overload);
