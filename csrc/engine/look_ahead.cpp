@@ -7,7 +7,7 @@ namespace airgraph {
 namespace {
 
 constexpr size_t kLine = 64;
-// Of a step as much as most have; its lists lie elsewhere.
+// Of a step as much as most have.
 constexpr size_t kOfStep = 4 * kLine;
 // Less than this stays in a cache beside the others.
 constexpr size_t kSmall = size_t{64} << 10;
@@ -25,6 +25,8 @@ void LookAhead::note(const at::Tensor& tensor) {
 
 void LookAhead::add(const Step* step) {
   add_lines(step, kOfStep);
+  const auto list = step->list();
+  add_lines(list.data(), list.size());
   ends_.push_back(lines_.size());
 }
 

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
+#include <c10/util/ArrayRef.h>
 
 #include <memory>
 #include <optional>
@@ -15,6 +16,8 @@ struct Step {
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
   virtual ~Step() = default;
+  // What a replay reads beside the step itself, in one piece.
+  virtual c10::ArrayRef<char> list() const { return {}; }
 };
 
 using StepFn = void (*)(Step*);

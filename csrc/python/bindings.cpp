@@ -20,6 +20,7 @@
 #include "../internals/private_device.h"
 #include "../internals/tensors.h"
 #include "../kernels/own/row_products.h"
+#include "../kernels/own/table.h"
 #include "../kernels/table.h"
 #include "block.h"
 #include "cache_bindings.h"
@@ -331,8 +332,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("simd_level", &at::get_cpu_capability);
   m.def("kernel_count", &kernel_count);
   m.def("use_dots", &own::use_dots, py::arg("wanted"));
-  m.def("has_kernel",
-        [](const std::string& name, const std::string& overload) { return find_kernel(name, overload) != nullptr; });
+  m.def("has_kernel", [](const std::string& name, const std::string& overload) {
+    return find_kernel(name, overload) != nullptr || find_own_kernel(name, overload) != nullptr;
+  });
 }
 
 }  // namespace airgraph

@@ -116,6 +116,11 @@ def kernels_of_our_own() -> None:
                 torch.ops.airgraph.decode_attention(query, key, value, torch.zeros(rows, n), 0.1),
             ]
             scaled = torch.nn.functional.silu(outs[0]) * bias + outs[1] * 0.5
+            norm = "float32 0; square 2; mean 3; add 4 #1e-06; rsqrt 5; mul 2 6; cat 7 2"
+            rows = torch.ops.airgraph.row_program(scaled, [bias], norm)
+            long = torch.ops.airgraph.row_program(torch.randn(300, 5000), [torch.randn(5000)], "silu 0; mul 2 1")
+            taken = torch.nn.functional.embedding(torch.tensor([[n - 1, 0]]), weight)
+            outs += [rows, long, taken, torch.nn.functional.gelu(rows[:, :n].contiguous())]
             outs += [scaled, scaled.to(torch.float16), scaled.mean(-1), (scaled * scaled[:, :1]).argmax(-1)]
         return g, outs
 

@@ -90,7 +90,7 @@ def rewritten(each: Case) -> str:
     gm = _lowered(each)
     before = _text(gm)
     with _logged() as lines:
-        changes = run_passes(gm, Options(**each.options))
+        changes = run_passes(gm, Options(**{"kernels": "exact", **each.options}))
     counts = ", ".join(f"{name} {count}" for name, count in changes.items() if count) or "nothing"
     after = _text(gm) if any(changes.values()) else []
     return "\n".join([*before, "", f"changed: {counts}", *[f"log: {line}" for line in lines], *after])

@@ -116,7 +116,10 @@ def test_a_match_lies_on_one_stream_and_stays_there(across: bool, recwarn: pytes
     graphs: list[Graph] = []
     # In two steps, so that there is more than the result to be put on the stream.
     airgraph.register_replacement(_scaled_sum, lambda a, b: (a - b).neg(), (torch.ones(2), torch.ones(2)))
-    options = {"post_grad_custom_post_pass": lambda gm, example_inputs, options: graphs.append(gm.graph)}
+    options = {
+        "post_grad_custom_post_pass": lambda gm, example_inputs, options: graphs.append(gm.graph),
+        "kernels": "exact",
+    }
     call = torch.compile(_Streams(across), backend="airgraph", fullgraph=True, options=options)
     call(torch.ones(2), torch.ones(2))
     found = {str(node.target).split(".")[1]: stream_of(node) for node in graphs[0].nodes if node.op == "call_function"}

@@ -34,7 +34,7 @@ def test_a_pass_of_the_user_changes_the_graph(where: str) -> None:
         seen.append((len(example_inputs), options.inplace_pass))
         _relu_to_neg(gm, example_inputs, options)
 
-    options = {where: rewrite, "inplace_pass": False}
+    options = {where: rewrite, "inplace_pass": False, "kernels": "exact"}
     compiled = torch.compile(lambda x: torch.relu(x) + 1, backend="airgraph", options=options)
     assert compiled(torch.full((3,), 2.0)).tolist() == [-1.0] * 3
     assert seen == [(1, False)]
@@ -110,7 +110,7 @@ def _multiplies_what_does_not_fit(gm: GraphModule) -> None:
     ],
 )
 def test_what_a_pass_broke_is_named(breaks: Any, message: str, where: str) -> None:
-    options = {where: lambda gm, example_inputs, options: breaks(gm)}
+    options = {where: lambda gm, example_inputs, options: breaks(gm), "kernels": "exact"}
     compiled = torch.compile(lambda x, y: (x + y).relu(), backend="airgraph", options=options)
     with pytest.raises(PassError, match=f"'{where}' failed.*{message}"):
         compiled(torch.ones(3), torch.ones(3))
@@ -182,9 +182,10 @@ def test_passes_that_write_in_place_are_skipped_on_several_streams(caplog: pytes
     gm = _gm()
     several = copy.deepcopy(gm)
     next(n for n in several.graph.nodes if n.op == "call_function").meta["stream"] = "1"
-    assert run_passes(gm, Options())["inplace_pass"] > 0
+    exact = Options(kernels="exact")
+    assert run_passes(gm, exact)["inplace_pass"] > 0
     with caplog.at_level(logging.INFO, logger="airgraph.passes.pipeline"):
-        changes = run_passes(several, Options())
+        changes = run_passes(several, exact)
     assert "inplace_pass" not in changes and "remove_cat_ops" not in changes
     assert "inplace_pass is skipped: on 2 streams" in caplog.text
 

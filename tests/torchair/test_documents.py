@@ -74,7 +74,9 @@ def test_memory_is_shared_as_the_settings_say(device: str, tmp_path: Path) -> No
 def test_passes_do_what_the_settings_say(device: str, tmp_path: Path) -> None:
     report = _captured(device, "fx_passes.py", tmp_path)
     assert report["passes"]["input_inplace_pass"] == 1
-    assert report["passes"]["inplace_pass"] > 0 and report["passes"]["remove_cat_ops"] > 0
+    assert report["passes"]["inplace_pass"] > 0
+    # On CPU the cat is computed with its parts, as one operator.
+    assert report["passes"]["remove_cat_ops"] > 0 or report["passes"]["fused_rows"] > 0
     assert report["passes"]["pattern_fusion_pass"] == 1
 
 

@@ -6,6 +6,7 @@
 
 #include "../../internals/tensors.h"
 #include "elements_of.h"
+#include "overlaps.h"
 #include "row_ops.h"
 #include "table.h"
 
@@ -79,13 +80,6 @@ void run_rows(Step* step) {
   ctx.fn(ctx.call);
 }
 
-bool is_plain(const at::Tensor& tensor) {
-  return tensor.defined() && !tensor.is_neg() && element_of(tensor.scalar_type()) && tensor.scalar_type() != at::kChar;
-}
-
-// Of a plain tensor.
-Element element_in(const at::Tensor& tensor) { return element_of(tensor.scalar_type()).value_or(Element::f32); }
-
 PreparedStep step_of(own::RowOpFn fn, const Grid& grid, const at::Tensor& out, at::Tensor a, at::Tensor b,
                      float number) {
   auto ctx = std::make_unique<RowCtx>();
@@ -106,34 +100,12 @@ PreparedStep step_of(own::RowOpFn fn, const Grid& grid, const at::Tensor& out, a
   return PreparedStep{&run_rows, std::move(ctx), Tier::own};
 }
 
-// Whether an operand and the result have memory in common that is not the same element's of both.
-bool overlaps_otherwise(const at::Tensor& out, const at::Tensor& operand) {
-  if (!operand.defined() || !operand.is_alias_of(out)) {
-    return false;
-  }
-  const auto end_of = [](const at::Tensor& tensor) {
-    int64_t last = tensor.storage_offset();
-    for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
-      last += (tensor.size(dim) - 1) * tensor.stride(dim);
-    }
-    return (last + 1) * static_cast<int64_t>(tensor.element_size());
-  };
-  const auto begin_of = [](const at::Tensor& tensor) {
-    return tensor.storage_offset() * static_cast<int64_t>(tensor.element_size());
-  };
-  if (end_of(operand) <= begin_of(out) || end_of(out) <= begin_of(operand)) {
-    return false;
-  }
-  return begin_of(operand) != begin_of(out) || operand.scalar_type() != out.scalar_type() ||
-         operand.sizes() != out.sizes() || operand.strides() != out.strides();
-}
-
 // b: undefined for none, or where `number` is its value.
 std::optional<PreparedStep> make(RowOp op, const at::Tensor& out, at::Tensor a, at::Tensor b,
                                  std::optional<float> number = std::nullopt) {
-  if (!is_plain(out) || !is_plain(a) || (b.defined() && !is_plain(b)) || out.numel() == 0 ||
-      out.numel() > kMostNumbers || (b.defined() && b.scalar_type() != a.scalar_type()) || overlaps_otherwise(out, a) ||
-      overlaps_otherwise(out, b)) {
+  if (!own::holds_floats(out) || !own::holds_floats(a) || (b.defined() && !own::holds_floats(b)) || out.numel() == 0 ||
+      out.numel() > kMostNumbers || (b.defined() && b.scalar_type() != a.scalar_type()) ||
+      own::overlaps_otherwise(out, a) || own::overlaps_otherwise(out, b)) {
     return std::nullopt;
   }
   const auto sizes = out.sizes();
@@ -156,7 +128,7 @@ std::optional<PreparedStep> make(RowOp op, const at::Tensor& out, at::Tensor a, 
   if (b.defined()) {
     second = grid->steps[2] == 1 ? Second::row : Second::one;
   }
-  const auto fn = own::row_op(op, second, element_in(a), element_in(out));
+  const auto fn = own::row_op(op, second, own::element_in(a), own::element_in(out));
   return fn == nullptr ? std::nullopt
                        : std::optional(step_of(fn, *grid, out, std::move(a), std::move(b), number.value_or(0)));
 }
@@ -235,12 +207,12 @@ std::optional<PreparedStep> make_square(const torch::jit::Stack& args, c10::Arra
 // mean(self, dims, keepdim, dtype)
 std::optional<PreparedStep> make_mean(const torch::jit::Stack& args, c10::ArrayRef<at::Tensor> outs) {
   const auto& self = args[0].toTensor();
-  if (outs.size() != 1 || !is_plain(self) || self.numel() > kMostNumbers || args[1].isNone() ||
+  if (outs.size() != 1 || !own::holds_floats(self) || self.numel() > kMostNumbers || args[1].isNone() ||
       outs[0].scalar_type() != self.scalar_type()) {
     return std::nullopt;
   }
   const auto dims = args[1].toIntVector();
-  const auto element = element_in(self);
+  const auto element = own::element_in(self);
   return dims.size() != 1 ? std::nullopt
                           : make_reduction(own::row_op(RowOp::mean, Second::none, element, element), outs[0], self,
                                            dims[0], args[2].toBool());
@@ -249,10 +221,10 @@ std::optional<PreparedStep> make_mean(const torch::jit::Stack& args, c10::ArrayR
 // argmax(self, dim, keepdim)
 std::optional<PreparedStep> make_argmax(const torch::jit::Stack& args, c10::ArrayRef<at::Tensor> outs) {
   const auto& self = args[0].toTensor();
-  if (outs.size() != 1 || !is_plain(self) || self.numel() > kMostSearched || args[1].isNone()) {
+  if (outs.size() != 1 || !own::holds_floats(self) || self.numel() > kMostSearched || args[1].isNone()) {
     return std::nullopt;
   }
-  return make_reduction(own::row_argmax(element_in(self)), outs[0], self, args[1].toInt(), args[2].toBool());
+  return make_reduction(own::row_argmax(own::element_in(self)), outs[0], self, args[1].toInt(), args[2].toBool());
 }
 
 // _to_copy(self, dtype, ...): the slot already has dtype and strides.

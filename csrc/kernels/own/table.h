@@ -11,6 +11,7 @@ namespace airgraph {
 c10::ArrayRef<KernelRow> own_products();
 c10::ArrayRef<KernelRow> own_attention();
 c10::ArrayRef<KernelRow> own_rows();
+c10::ArrayRef<KernelRow> own_row_programs();
 c10::ArrayRef<KernelRow> own_gathers();
 c10::ArrayRef<KernelRow> own_activations();
 

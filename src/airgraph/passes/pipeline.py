@@ -18,6 +18,7 @@ from airgraph.passes.common_subexpressions import share_common_subexpressions
 from airgraph.passes.custom import Before
 from airgraph.passes.dead_code import remove_dead_code
 from airgraph.passes.decode_attention import attend_as_stored
+from airgraph.passes.fused_rows import fuse_rows
 from airgraph.passes.input_copies import copy_where_made
 from airgraph.passes.late_waits import wait_later_on_one_stream, wait_where_used
 from airgraph.passes.mixed_products import multiply_as_stored
@@ -70,6 +71,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("dead_code", remove_dead_code, always=True),
     Pass("mixed_products", multiply_as_stored, fast=True),
     Pass("decode_attention", attend_as_stored, fast=True),
+    Pass("fused_rows", fuse_rows, fast=True),
     Pass("late_waits", wait_later_on_one_stream, always=True),
     Pass("input_inplace_pass", reinplace_inputs, annotates=True),
     Pass("remove_cat_ops", remove_cats, reinplaces=True),

@@ -8,11 +8,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["DECODE_ATTENTION", "MIXED_MM"]
+from airgraph.program.row_programs import run_row_program
+
+__all__ = ["DECODE_ATTENTION", "MIXED_MM", "ROW_PROGRAM", "ROW_PROGRAM_"]
 
 _library = torch.library.Library("airgraph", "FRAGMENT")
 _library.define("mixed_mm(Tensor left, Tensor right, Tensor? scale=None) -> Tensor")
 _library.define("decode_attention(Tensor query, Tensor key, Tensor value, Tensor? mask, float scale) -> Tensor")
+# Element by element or row by row: a result may lie where an operand of its form lay.
+_pointwise = (torch.Tag.pointwise,)
+_library.define("row_program(Tensor self, Tensor[] others, str program) -> Tensor", tags=_pointwise)
+_library.define(
+    "row_program.out(Tensor self, Tensor[] others, str program, *, Tensor(a!) out) -> Tensor(a!)", tags=_pointwise
+)
+_library.define("row_program_(Tensor(a!) self, Tensor[] others, str program) -> Tensor(a!)", tags=_pointwise)
 
 
 def _mixed_mm(left: Tensor, right: Tensor, scale: Tensor | None = None) -> Tensor:
@@ -33,6 +42,20 @@ def _decode_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | 
     return mixed
 
 
+def _row_program(self: Tensor, others: list[Tensor], program: str) -> Tensor:
+    """What the instructions of a program give, one after the other: see `row_programs`. self is operand 0."""
+    result: Tensor = run_row_program([self, *others], program)
+    return result
+
+
+def _row_program_(self: Tensor, others: list[Tensor], program: str) -> Tensor:
+    return self.copy_(_row_program(self, others, program))
+
+
+def _row_program_out(self: Tensor, others: list[Tensor], program: str, *, out: Tensor) -> Tensor:
+    return out.copy_(_row_program(self, others, program))
+
+
 def _form_of_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
     return torch.empty_like(query.transpose(1, 2)).transpose(1, 2)
 
@@ -43,8 +66,16 @@ def _form_of_product(left: Tensor, right: Tensor, scale: Tensor | None = None) -
 
 _library.impl("mixed_mm", _mixed_mm, "CompositeExplicitAutograd")
 _library.impl("decode_attention", _decode_attention, "CompositeExplicitAutograd")
+_library.impl("row_program", _row_program, "CompositeExplicitAutograd")
+_library.impl("row_program_", _row_program_, "CompositeExplicitAutograd")
+_library.impl("row_program.out", _row_program_out, "CompositeExplicitAutograd")
 torch.library.register_fake("airgraph::mixed_mm", _form_of_product, lib=_library)
 torch.library.register_fake("airgraph::decode_attention", _form_of_attention, lib=_library)
+torch.library.register_fake("airgraph::row_program", _row_program, lib=_library)
+torch.library.register_fake("airgraph::row_program_", _row_program_, lib=_library)
+torch.library.register_fake("airgraph::row_program.out", _row_program_out, lib=_library)
 
 MIXED_MM = torch.ops.airgraph.mixed_mm.default
 DECODE_ATTENTION = torch.ops.airgraph.decode_attention.default
+ROW_PROGRAM = torch.ops.airgraph.row_program.default
+ROW_PROGRAM_ = torch.ops.airgraph.row_program_.default

@@ -13,6 +13,7 @@ from airgraph.torch_internals.symbolic_shapes import statically_known_true
 __all__ = ["fits_in_place", "in_place_form", "is_elementwise", "same_form", "same_shape_and_dtype"]
 
 # Their in-place forms change a tensor's memory, not its values.
+_NAMESPACES = ("aten", "airgraph")
 _MEMORY = {"aten::resize", "aten::resize_as", "aten::set"}
 
 
@@ -20,9 +21,9 @@ _MEMORY = {"aten::resize", "aten::resize_as", "aten::set"}
 def in_place_form(op: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
     """The in-place operator with the same arguments, which it writes only the first of; or None."""
     schema = op._schema
-    if schema.is_mutable or op.is_view or op.namespace != "aten" or schema.name in _MEMORY:
+    if schema.is_mutable or op.is_view or op.namespace not in _NAMESPACES or schema.name in _MEMORY:
         return None
-    packet = getattr(torch.ops.aten, f"{op.overloadpacket.__name__}_", None)
+    packet = getattr(getattr(torch.ops, op.namespace), f"{op.overloadpacket.__name__}_", None)
     overload = getattr(packet, op._overloadname, None) if packet is not None else None
     if overload is None or len(schema.returns) != 1:
         return None

@@ -11,6 +11,7 @@ from airgraph.passes.analysis.aliases import Aliases
 from airgraph.passes.analysis.input_chain import leads_back
 from airgraph.program.graph_order import GraphOrder
 from airgraph.program.nodes import is_view, written_nodes
+from airgraph.program.streams import stream_of
 
 __all__ = ["MemoryUse"]
 
@@ -37,6 +38,18 @@ class MemoryUse:
         return any(
             self.aliases.roots(target) & roots
             and (after is None or self.aliases.position(writer) > self.aliases.position(after))
+            for writer, target in self._writes
+        )
+
+    def written_between(self, node: Node, first: Node, last: Node) -> bool:
+        """Whether some operator may write the memory of a value after one that reads it, and before a later one."""
+        roots = self.aliases.roots(node)
+        begin, end = self.aliases.position(first), self.aliases.position(last)
+        return any(
+            self.aliases.roots(target) & roots
+            and begin < self.aliases.position(writer)
+            # Others are not kept after what is later on its own stream.
+            and (self.aliases.position(writer) < end or stream_of(writer) != stream_of(last))
             for writer, target in self._writes
         )
 

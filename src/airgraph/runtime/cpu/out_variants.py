@@ -20,7 +20,7 @@ def out_overload(op: torch._ops.OpOverload) -> str | None:
 @functools.cache
 def functional_of(op: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
     """What computes the values that an operator writes into its one `out`, or, element by element, into itself."""
-    if op.namespace != "aten" or not op._schema.is_mutable:
+    if op.namespace not in ("aten", "airgraph") or not op._schema.is_mutable:
         return None
     outs = sum(argument.is_out for argument in op._schema.arguments)
     if outs:
@@ -43,7 +43,7 @@ def _without_underscore(op: torch._ops.OpOverload) -> torch._ops.OpOverload | No
     name = op.overloadpacket.__name__
     if not name.endswith("_") or name.endswith("__"):
         return None
-    functional = getattr(getattr(torch.ops.aten, name[:-1], None), op._overloadname, None)
+    functional = getattr(getattr(getattr(torch.ops, op.namespace), name[:-1], None), op._overloadname, None)
     if functional is None or functional._schema.is_mutable:
         return None
     same = [(a.name, str(a.type)) for a in functional._schema.arguments] == [

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from airgraph.program.operators import functional_form
-from airgraph.program.own_operators import DECODE_ATTENTION, MIXED_MM
+from airgraph.program.own_operators import DECODE_ATTENTION, MIXED_MM, ROW_PROGRAM, ROW_PROGRAM_
+from airgraph.program.row_programs import run_row_program
 from airgraph.program.trees import leaves_of, mapped
 from airgraph.runtime.engine.loading import engine
 
@@ -252,6 +253,24 @@ def _decode_attention(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> A
     return torch.empty_like(args[0].transpose(1, 2)).transpose(1, 2)
 
 
+def _row_program(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    self, others, program = args
+    return run_row_program([self, *others], program, _form_of_instruction)
+
+
+def _row_program_(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    made = _row_program(op, args, kwargs)
+    return args[0] if made.shape == args[0].shape and made.dtype == args[0].dtype else None
+
+
+def _form_of_instruction(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    rule = _rule(op)
+    made = rule(op, args, kwargs) if rule is not None else None
+    if made is None:
+        raise ValueError(f"no rule says what {op} gives here")
+    return made
+
+
 def _addmm(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     added, a, b = args[:3]
     if not added.dtype == a.dtype == b.dtype:
@@ -412,6 +431,8 @@ _RULES: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     _aten.bmm.default: _product(3),
     MIXED_MM: _mixed_product,
     DECODE_ATTENTION: _decode_attention,
+    ROW_PROGRAM: _row_program,
+    ROW_PROGRAM_: _row_program_,
     _aten._log_softmax.default: _softmax,
     _aten._softmax.default: _softmax,
     _aten.cat.default: _cat,
