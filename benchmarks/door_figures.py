@@ -16,7 +16,8 @@ def render() -> str:
     rows = [
         (
             f"{row['description']}, {row['conditions']} conditions: a call beside its replay",
-            f"{row['door_us']:.1f} µs, or {row['door_alone']['median_us']:.1f} µs where the graph answers at once; "
+            f"{row['door']['median_us']:.1f} µs, or {row['door_alone']['median_us']:.1f} µs where the graph answers at "
+            f"once; "
             f"the replay {row['replay']['median_us']:.1f} µs",
         )
         for row in record["door"].values()
