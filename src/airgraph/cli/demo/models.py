@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import functools
+import importlib
 import importlib.util
 import logging
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -126,6 +128,18 @@ def find_smollm2() -> Path:
     raise CommandError(f"{folders[0]} has no {SMOLLM2_FILE}: reinstall, {SMOLLM2_REMEDY}")
 
 
+@contextmanager
+def _read_once() -> Iterator[None]:
+    """Let transformers parse a file once, where it does so anew for tokenizer, configuration and weights: 4 s each."""
+    gguf: Any = importlib.import_module("gguf")
+    reader = gguf.GGUFReader
+    gguf.GGUFReader = functools.cache(reader)
+    try:
+        yield
+    finally:
+        gguf.GGUFReader = reader
+
+
 def _load_smollm2(device: str, on_step: Progress) -> LanguageModel:
     folder = find_smollm2()
     on_step("importing transformers")
@@ -133,10 +147,11 @@ def _load_smollm2(device: str, on_step: Progress) -> LanguageModel:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     try:
-        on_step("reading the tokenizer")
-        tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=SMOLLM2_FILE)
-        on_step("reading the weights")
-        model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=SMOLLM2_FILE, dtype=torch.float32)
+        with _read_once():
+            on_step("reading the tokenizer")
+            tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=SMOLLM2_FILE)
+            on_step("reading the weights")
+            model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=SMOLLM2_FILE, dtype=torch.float32)
     except (ImportError, OSError, ValueError) as error:
         raise CommandError(f"{folder / SMOLLM2_FILE} cannot be loaded ({error}): {SMOLLM2_REMEDY}") from error
     model = model.eval().to(device)
