@@ -13,7 +13,7 @@ from own_calls import by_engine, lying, values
 from torch import Tensor
 
 from airgraph.program.row_programs import CASTS, run_row_program
-from airgraph.runtime.engine.loading import engine_status
+from airgraph.runtime.engine.loading import engine, engine_status
 
 pytestmark = pytest.mark.skipif(not engine_status().loaded, reason="the native engine is not here")
 
@@ -197,12 +197,12 @@ def test_a_result_may_lie_where_an_operand_lies(seed: int) -> None:
 )
 def test_what_is_no_program_is_not_run(program: str) -> None:
     x = torch.randn(3, 4)
-    with pytest.raises(Exception):  # noqa: B017
+    with pytest.raises(engine().ReplayFailure, match=f"'{program.split('; ')[-1]}' is no instruction"):
         run([x], program, torch.empty_like(x))
     # The process goes on.
     assert run([x], "neg 0", torch.empty_like(x)) == "own"
 
 
 def test_a_slot_of_another_form_is_refused() -> None:
-    with pytest.raises(Exception, match="slot was captured"):
+    with pytest.raises(engine().ReplayFailure, match="slot was captured"):
         run([torch.randn(3, 4)], "neg 0", torch.empty(3, 1))

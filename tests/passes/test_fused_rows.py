@@ -229,6 +229,28 @@ def test_short_rows_and_columns_stay_atens(function: Callable[[Tensor], Tensor],
     torch.testing.assert_close(out, function(x))
 
 
+def test_short_rows_of_any_number_stay_atens() -> None:
+    def program(x: Tensor) -> Tensor:
+        return (F.silu(x) * 2).neg()
+
+    compiled = torch.compile(program, backend="airgraph", fullgraph=True, dynamic=True)
+    x = torch.randn(5, 1)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), program(x))
+    assert airgraph.explain().to_dict()["passes"]["fused_rows"] == 0
+
+
+@pytest.mark.parametrize("count", [14, 15, 16, 40])
+def test_more_operands_than_a_program_takes(count: int) -> None:
+    def program(x: Tensor) -> Tensor:
+        return torch.cat([x[each] for each in range(count - 1)] + [x[count - 1] * 2], -1)
+
+    x = torch.randn(count, 3, 8)
+    out, programs = fused(program, x)
+    assert programs == (1 if count <= 15 else 0)
+    assert torch.equal(out, program(x))
+
+
 def test_a_value_of_many_readers_takes_no_longer() -> None:
     gm = torch.fx.experimental.proxy_tensor.make_fx(lambda x: [(x * i).neg() for i in range(1000)])(torch.ones(64))
     for node in gm.graph.nodes:

@@ -115,11 +115,12 @@ def fuse_rows(gm: GraphModule) -> int:
 
 
 def _is_worth_it(members: Sequence[Node], found: dict[Node, Instruction]) -> bool:
-    """Whether rows are long, where it is known that there are many numbers."""
+    """Whether rows are long, or there are few numbers at every call."""
     forms = [_form(each) for member in members for each in (member, *found[member].nodes)]
-    largest = max((math.prod(each.shape) if _is_known(each) else 0) for each in forms)
-    longest = max((each.shape[-1] if _is_known(each) else SHORT_ROW) for each in forms if each.dim())
-    return largest <= FEW_NUMBERS or longest >= SHORT_ROW
+    lengths = [each.shape[-1] for each in forms if each.dim()]
+    if any(not isinstance(length, int) or length >= SHORT_ROW for length in lengths):
+        return True
+    return all(_is_known(each) and math.prod(each.shape) <= FEW_NUMBERS for each in forms)
 
 
 def _is_known(form: torch.Tensor) -> bool:
@@ -146,7 +147,9 @@ def _neighbours(result: Node, found: dict[Node, Instruction], reads: _Reads) -> 
         for each in new:
             heapq.heappush(waiting, (-use.aliases.position(each), each.name, each))
     made = sorted(members, key=use.aliases.position)
-    return made if all(_is_fed(found[each], members) for each in made) else [result]
+    # A cat may have had more from the first.
+    is_served = len(operands) <= MOST_OPERANDS and all(_is_fed(found[each], members) for each in made)
+    return made if is_served else [result]
 
 
 def _joins(node: Node, members: set[Node], result: Node, found: dict[Node, Instruction], reads: _Reads) -> bool:

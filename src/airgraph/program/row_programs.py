@@ -52,18 +52,35 @@ def run_row_program(operands: Sequence[Any], program: str, call: Callable[..., A
     values = list(operands)
     for instruction in program.split("; "):
         name, *words = instruction.split(" ")
-        made = _INSTRUCTIONS.get(name)
-        if made is None:
-            raise ValueError(f"row programs have no {name!r}, only {', '.join(_INSTRUCTIONS)}")
-        if any(word.startswith("#") for word in words[:-1]):
-            raise ValueError(f"only the last value of {instruction!r} may be a number")
-        values.append(call(*made(*(_value(word, values) for word in words))))
+        if name not in _INSTRUCTIONS:
+            raise _no_instruction(instruction, f"names are {', '.join(_INSTRUCTIONS)}")
+        if len(words) != _counts(name, len(words)):
+            raise _no_instruction(instruction, f"{name} takes {_counts(name, len(words))} values")
+        given = [_value(word, values, instruction) for word in words]
+        if any(isinstance(each, float) for each in given[:-1]):
+            raise _no_instruction(instruction, "only the last value may be a number")
+        values.append(call(*_INSTRUCTIONS[name](*given)))
     return values[-1]
 
 
-def _value(word: str, values: Sequence[Any]) -> Any:
-    if word.startswith("#"):
-        return float(word[1:])
-    if int(word) not in range(len(values)):
-        raise ValueError(f"a row program reads value {word} where there are {len(values)}")
-    return values[int(word)]
+def _counts(name: str, given: int) -> int:
+    """How many values an instruction takes."""
+    if name == "cat":
+        return max(given, 1)
+    return 2 if name in ("add", "sub", "mul", "div") else 1
+
+
+def _value(word: str, values: Sequence[Any], instruction: str) -> Any:
+    try:
+        number = float(word[1:]) if word.startswith("#") else int(word)
+    except ValueError:
+        raise _no_instruction(instruction, f"{word!r} is neither a value nor a number after #") from None
+    if isinstance(number, float):
+        return number
+    if number not in range(len(values)):
+        raise _no_instruction(instruction, f"there are {len(values)} values, counted from 0")
+    return values[number]
+
+
+def _no_instruction(instruction: str, why: str) -> ValueError:
+    return ValueError(f"{instruction!r} is no instruction of a row program here: {why}")
