@@ -112,6 +112,7 @@ bench: $(STAMPS)/demo
 	$(WITH_VENV) python benchmarks/streams.py
 	$(WITH_VENV) python benchmarks/cache.py
 	$(WITH_VENV) python benchmarks/door.py
+	$(WITH_VENV) python benchmarks/small_kernels.py
 
 bench-npu: $(STAMPS)/npu
 	$(WITH_VENV) cmake --build simcann/build
