@@ -14,6 +14,7 @@ from torch import Tensor
 
 import airgraph
 from airgraph.errors import CaptureError
+from airgraph.runtime.cpu import form_rules
 from airgraph.runtime.cpu import result_forms as module
 from airgraph.runtime.cpu.result_forms import result_forms
 from airgraph.runtime.engine.loading import engine
@@ -61,7 +62,7 @@ def _check(op: Any, *args: Any, **kwargs: Any) -> bool:
 
 
 def _pointwise(in_place: bool) -> list[torch._ops.OpOverload]:
-    rules = (module._in_place,) if in_place else (module._of_operands, module._of_one)
+    rules = (form_rules.in_place,) if in_place else (form_rules.of_operands, form_rules.of_one)
     return [op for op, rule in module._RULES.items() if rule in rules]
 
 
