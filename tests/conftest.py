@@ -1,8 +1,11 @@
 """Every test begins with nothing compiled and nothing counted."""
 
+import atexit
 import gc
 import importlib.util
 import os
+import shutil
+import tempfile
 import traceback
 from collections.abc import Generator, Iterator
 
@@ -23,6 +26,11 @@ import torch
 
 import airgraph
 from airgraph.capture.ledger import ledger
+
+if "AIRGRAPH_CACHE_DIR" not in os.environ:
+    # What tests measure and write is not the user's.
+    os.environ["AIRGRAPH_CACHE_DIR"] = tempfile.mkdtemp(prefix="airgraph-tests-")
+    atexit.register(shutil.rmtree, os.environ["AIRGRAPH_CACHE_DIR"], ignore_errors=True)
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Workers share the cores already.

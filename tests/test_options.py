@@ -13,7 +13,8 @@ _PROMISED = {
     "use_graph_pool", "reuse_graph_pool_in_same_fx", "clone_input", "clone_output", "live_outputs", "on_input_move",
     "capture_limit", "memory_budget", "inplace_pass", "input_inplace_pass", "remove_noop_ops", "remove_cat_ops",
     "pattern_fusion_pass", "post_grad_custom_pre_pass", "post_grad_custom_post_pass", "frozen_parameter",
-    "kernels", "force_eager", "force_recapture", "capture_error_mode", "stream_check", "max_streams", "verify_every",
+    "kernels", "pack_weights", "force_eager", "force_recapture", "capture_error_mode", "stream_check", "max_streams",
+    "verify_every",
 }  # fmt: skip
 
 

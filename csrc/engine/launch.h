@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "../internals/tensors.h"
+#include "../kernels/own/packed_weight.h"
 #include "inputs.h"
 #include "live_outputs.h"
 #include "replay_lock.h"
@@ -40,6 +41,13 @@ struct FollowedStorage {
   std::vector<Member> members;
 };
 
+// What products of the tape read of an argument in panels, which are made anew where the argument has changed.
+struct PackedInput {
+  size_t index;
+  at::Tensor fixed;  // looked at in place of the argument, if it is never looked at; else undefined
+  std::shared_ptr<PackedWeight> packed;
+};
+
 class Launch {
  public:
   Launch(std::shared_ptr<Tape> tape, LiveOutputs policy, std::shared_ptr<Neighbours> neighbours,
@@ -65,6 +73,11 @@ class Launch {
 
   // The tape follows the placed inputs that lie in this storage when they move together.
   void add_followed(FollowedStorage storage) { followed_.push_back(std::move(storage)); }
+
+  void add_packed(PackedInput input) { packed_.push_back(std::move(input)); }
+
+  // Of all that is packed.
+  size_t packed_nbytes() const;
 
   // `slot` is any tensor over the storage that the tape writes; its storage is pointed at new memory
   // whenever the caller still holds the old.
@@ -111,6 +124,7 @@ class Launch {
   std::vector<OutputStorage> storages_;
   std::vector<OwnedOutput> outputs_;
   std::vector<FollowedStorage> followed_;
+  std::vector<PackedInput> packed_;
 };
 
 }  // namespace airgraph

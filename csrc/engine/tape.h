@@ -15,6 +15,8 @@
 
 namespace airgraph {
 
+class PackedWeight;
+
 // One operator call as recorded. `outs` are the slots of its fresh results, over fixed addresses.
 struct RecordedCall {
   c10::OperatorHandle op;
@@ -29,6 +31,8 @@ struct RecordedCall {
   bool redispatch = false;
   // Equal to eager's result bit for bit: no kernel of our own.
   bool exact = false;
+  // Of a product of many rows: its matrix in panels. Null: it is read as it lies.
+  std::shared_ptr<PackedWeight> packed;
 };
 
 // When a call was run, by a clock that only goes on, and on which thread: 0 is the one that replays.

@@ -3,6 +3,7 @@
 #include <ATen/ops/alias.h>
 
 #include "../internals/kernels.h"
+#include "../kernels/own/block_step.h"
 #include "../kernels/own/table.h"
 #include "../kernels/table.h"
 
@@ -147,6 +148,11 @@ std::vector<at::Tensor> given_outs(const RecordedCall& call) {
 PreparedStep prepare(RecordedCall call) {
   const auto& name = call.op.operator_name();
   if (!call.redispatch) {
+    if (call.packed != nullptr) {
+      if (auto made = make_packed_product(name.name, call.args, call.outs, call.packed)) {
+        return std::move(*made);
+      }
+    }
     if (const Maker make = call.exact ? nullptr : find_own_kernel(name.name, name.overload_name)) {
       if (auto made = make(call.args, call.outs)) {
         return std::move(*made);

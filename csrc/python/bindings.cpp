@@ -41,14 +41,14 @@ at::ScalarType to_dtype(const py::object& dtype) { return torch::python::detail:
 RecordedCall recorded_call(const std::string& name, const std::string& overload, const py::tuple& args,
                            const py::dict& kwargs, std::vector<at::Tensor> outs, std::vector<bool> fresh,
                            std::vector<bool> needed, const std::optional<std::string>& out_overload, bool redispatch,
-                           bool exact) {
+                           bool exact, std::shared_ptr<PackedWeight> packed) {
   auto& dispatcher = c10::Dispatcher::singleton();
   const auto op = dispatcher.findSchemaOrThrow(name.c_str(), overload.c_str());
   const torch::jit::ToIValueAllowNumbersAsTensors wrap_numbers(true);
   auto stack = torch::jit::createStackForSchema(op.schema(), torch::jit::tuple_slice(args),
                                                 py::reinterpret_borrow<py::kwargs>(kwargs), std::nullopt);
-  RecordedCall call{
-      op, std::move(stack), std::move(outs), std::move(fresh), std::move(needed), std::nullopt, redispatch, exact};
+  RecordedCall call{op,           std::move(stack), std::move(outs), std::move(fresh), std::move(needed),
+                    std::nullopt, redispatch,       exact,           std::move(packed)};
   if (out_overload) {
     call.out_variant = dispatcher.findSchemaOrThrow(name.c_str(), out_overload->c_str());
   }
@@ -177,7 +177,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   py::class_<RecordedCall>(m, "RecordedCall")
       .def(py::init(&recorded_call), py::kw_only(), py::arg("name"), py::arg("overload"), py::arg("args"),
            py::arg("kwargs"), py::arg("outs"), py::arg("fresh"), py::arg("needed"), py::arg("out_overload"),
-           py::arg("redispatch"), py::arg("exact"));
+           py::arg("redispatch"), py::arg("exact"), py::arg("packed"));
+
+  py::class_<PackedWeight, std::shared_ptr<PackedWeight>>(m, "PackedWeight")
+      .def(py::init<const at::Tensor&, const at::Tensor&>(), py::arg("weight"), py::arg("matrix"))
+      .def("refresh", &PackedWeight::refresh)
+      .def_property_readonly("nbytes", &PackedWeight::nbytes)
+      .def_property_readonly("address",
+                             [](const PackedWeight& self) { return reinterpret_cast<uintptr_t>(self.panels()); });
 
   py::class_<Segment>(m, "Segment")
       .def(py::init([](size_t stream, std::vector<size_t> calls, const std::vector<std::pair<size_t, size_t>>& waits,
@@ -243,6 +250,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
              }
              self.add_followed(std::move(storage));
            })
+      .def(
+          "add_packed_input",
+          [](Launch& self, size_t index, std::shared_ptr<PackedWeight> packed, const std::optional<at::Tensor>& fixed) {
+            self.add_packed({index, fixed.value_or(at::Tensor()), std::move(packed)});
+          })
+      .def_property_readonly("packed_nbytes", &Launch::packed_nbytes)
       .def("add_output_storage", &Launch::add_output_storage)
       .def("add_output",
            [](Launch& launch, size_t storage, const py::object& dtype, std::vector<int64_t> sizes,
@@ -322,6 +335,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("bytes_at", &bytes_at);
   m.def("point_at", [](const at::Tensor& bytes, uintptr_t address) { point_at(bytes.storage(), address); });
   m.attr("MOVES_MEMORY") = true;
+  m.attr("CHOOSES_PRODUCTS") = true;
   m.def("view_at", [](const at::Tensor& bytes, const py::object& dtype, std::vector<int64_t> sizes,
                       std::vector<int64_t> strides, int64_t offset, bool conj, bool neg) {
     const TensorView view{to_dtype(dtype), std::move(sizes), std::move(strides), offset, conj, neg};

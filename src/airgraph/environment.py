@@ -60,8 +60,9 @@ ENGINE = Variable(
 )
 CACHE_DIR = Variable(
     name="AIRGRAPH_CACHE_DIR",
-    meaning="the folder of the compile cache (`graphs` in it) and of an engine that is built at first use "
-    "(`engine-...` in it); `cache_dir=` of `cache_compile` goes before it",
+    meaning="the folder of the compile cache (`graphs` in it), of an engine that is built at first use "
+    "(`engine-...` in it) and of what was measured to choose kernels (`products.json` in it); "
+    "`cache_dir=` of `cache_compile` goes before it",
     accepted="a path; it is made when something is written",
     default="`airgraph` in the user's cache folder",
 )

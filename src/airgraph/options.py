@@ -109,6 +109,13 @@ class Options:
         choices=("fast", "exact"),
         rewrites=True,
     )
+    pack_weights: bool = _option(
+        False,
+        "kernels",
+        "on CPU: keep copies of parameters and buffers in the order that products of many rows read fastest, "
+        "where that was measured to be faster; each call looks whether they have changed, and copies anew. Writing "
+        "through `.data` or NumPy is noticed if it changes more than a few numbers",
+    )
     frozen_parameter: bool = _option(False, "inputs", "skip the address check of parameters")
     force_eager: bool = _option(False, "debugging", "run the final FX graph without capture")
     force_recapture: bool = _option(False, "debugging", "capture at every call")

@@ -28,6 +28,7 @@ def by_engine(name: str, *args: Any, out: Tensor, exact: bool = False, overload:
             needed=[True],
             out_overload=None,
             redispatch=False,
+            packed=None,
             exact=exact,
         )
     )

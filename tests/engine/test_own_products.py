@@ -229,7 +229,7 @@ def test_the_number_of_threads_does_not_change_a_bit(threads: int) -> None:
 
 @pytest.mark.parametrize(
     ("rows", "transposed", "dtype"),
-    [(9, True, torch.float32), (2, False, torch.float32), (2, True, torch.float64), (2, True, torch.complex64)],
+    [(9, True, torch.bfloat16), (2, False, torch.float32), (2, True, torch.float64), (2, True, torch.complex64)],
 )
 def test_what_they_do_not_serve_is_eagers(rows: int, transposed: bool, dtype: torch.dtype) -> None:
     left, right = torch.randn(rows, 12).to(dtype), torch.randn(12, 20).to(dtype)
@@ -253,7 +253,10 @@ def test_every_instruction_set(limit: str) -> None:
     if "ATEN_CPU_CAPABILITY" in os.environ or "AIRGRAPH_CPU_DOTS" in os.environ:
         pytest.skip("this is such a process")
     here = Path(__file__).parent
-    files = [str(here / name) for name in ("test_own_products.py", "test_own_attention.py", "test_own_rows.py")]
+    files = [
+        str(here / name)
+        for name in ("test_own_products.py", "test_own_block_products.py", "test_own_attention.py", "test_own_rows.py")
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", *files],
         env={**os.environ, name: value},

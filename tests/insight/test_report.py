@@ -21,7 +21,8 @@ def test_report_has_the_promised_keys() -> None:
     compiled(torch.randn(100))
     report = airgraph.explain()
     data = report.to_dict()
-    assert set(data) == {"graphs", "pools", "counters", "passes", "cached"} and data["cached"] == []
+    assert set(data) == {"graphs", "pools", "counters", "passes", "cached", "products", "packed_nbytes"}
+    assert data["cached"] == [] and data["products"] == [] and data["packed_nbytes"] == 0
     (graph,) = data["graphs"]
     assert set(graph) == {
         "name", "state", "reason", "key", "nodes", "streams", "threads", "pool", "arena_nbytes",

@@ -1,5 +1,6 @@
 // Row products and attention by AVX2, FMA and F16C.
 #include "attention.h"
+#include "block_products.h"
 #include "elements.h"
 #include "row_forms.h"
 #include "row_ops.h"
@@ -49,6 +50,7 @@ struct Vec {
   AIRGRAPH_SIMD static bool any_above(F a, F b) { return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_NLE_UQ)) != 0; }
   AIRGRAPH_SIMD static F sqrt(F a) { return _mm256_sqrt_ps(a); }
   AIRGRAPH_SIMD static F sub(F a, F b) { return _mm256_sub_ps(a, b); }
+  AIRGRAPH_SIMD static F number_or_zero(F a) { return _mm256_and_ps(a, _mm256_cmp_ps(a, a, _CMP_ORD_Q)); }
   AIRGRAPH_SIMD static F max(F a, F b) { return _mm256_max_ps(a, b); }
   AIRGRAPH_SIMD static F round(F a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
   // By two powers, since one alone does not reach the smallest numbers.
@@ -128,6 +130,10 @@ struct Whole {
 
 #include "whole_rows_body.h"
 
+#include "transpose8.h"
+
+#include "block_products_body.h"
+
 }  // namespace avx2
 }  // namespace
 
@@ -142,6 +148,8 @@ RowOpFn avx2_row_argmax(Element in) { return avx2::argmax_entry(in); }
 const RowForms& avx2_row_forms(Element element) { return avx2::forms_entry(element); }
 
 const WholeForm* avx2_whole_form() { return &avx2::whole_form_entry(); }
+
+const BlockForm& avx2_block_form() { return avx2::block_entry(); }
 
 const AttentionFns& avx2_attention_fns() {
   static const AttentionFns fns = avx2::attention_entries();
@@ -159,6 +167,7 @@ RowOpFn avx2_row_op(RowOp op, Second second, Element in, Element out) { return s
 RowOpFn avx2_row_argmax(Element in) { return scalar_row_argmax(in); }
 const RowForms& avx2_row_forms(Element element) { return scalar_row_forms(element); }
 const WholeForm* avx2_whole_form() { return nullptr; }
+const BlockForm& avx2_block_form() { return scalar_block_form(); }
 const AttentionFns& avx2_attention_fns() { return scalar_attention_fns(); }
 }  // namespace airgraph::own
 #endif

@@ -1,5 +1,6 @@
 // Row products and attention by AVX-512.
 #include "attention.h"
+#include "block_products.h"
 #include "elements.h"
 #include "row_forms.h"
 #include "row_ops.h"
@@ -50,6 +51,10 @@ struct Whole {
 
 #include "whole_rows_body.h"
 
+#include "transpose8.h"
+
+#include "block_products_body.h"
+
 }  // namespace avx512
 }  // namespace
 
@@ -64,6 +69,8 @@ RowOpFn avx512_row_argmax(Element in) { return avx512::argmax_entry(in); }
 const RowForms& avx512_row_forms(Element element) { return avx512::forms_entry(element); }
 
 const WholeForm* avx512_whole_form() { return &avx512::whole_form_entry(); }
+
+const BlockForm& avx512_block_form() { return avx512::block_entry(); }
 
 const AttentionFns& avx512_attention_fns() {
   static const AttentionFns fns = avx512::attention_entries();
@@ -81,6 +88,7 @@ RowOpFn avx512_row_op(RowOp op, Second second, Element in, Element out) { return
 RowOpFn avx512_row_argmax(Element in) { return scalar_row_argmax(in); }
 const RowForms& avx512_row_forms(Element element) { return scalar_row_forms(element); }
 const WholeForm* avx512_whole_form() { return nullptr; }
+const BlockForm& avx512_block_form() { return scalar_block_form(); }
 const AttentionFns& avx512_attention_fns() { return scalar_attention_fns(); }
 }  // namespace airgraph::own
 #endif

@@ -46,6 +46,7 @@ struct Vec {
   AIRGRAPH_SIMD static bool any_above(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLE_UQ) != 0; }
   AIRGRAPH_SIMD static F sqrt(F a) { return _mm512_sqrt_ps(a); }
   AIRGRAPH_SIMD static F sub(F a, F b) { return _mm512_sub_ps(a, b); }
+  AIRGRAPH_SIMD static F number_or_zero(F a) { return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, a, _CMP_ORD_Q), a); }
   AIRGRAPH_SIMD static F max(F a, F b) { return _mm512_max_ps(a, b); }
   AIRGRAPH_SIMD static F round(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
   AIRGRAPH_SIMD static F times_power(F a, F n) { return _mm512_scalef_ps(a, n); }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "attention.h"
+#include "block_products.h"
 #include "row_forms.h"
 #include "row_ops.h"
 #include "row_products.h"
@@ -94,6 +95,17 @@ RowOpFn row_argmax(Element in) {
       return avx2_row_argmax(in);
     default:
       return scalar_row_argmax(in);
+  }
+}
+
+const BlockForm& block_form() {
+  switch (level()) {
+    case Level::avx512:
+      return avx512_block_form();
+    case Level::avx2:
+      return avx2_block_form();
+    default:
+      return scalar_block_form();
   }
 }
 

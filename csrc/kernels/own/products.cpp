@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "../../engine/parallel_loop.h"
+#include "block_step.h"
 #include "elements_of.h"
 #include "row_forms.h"
 #include "row_products.h"
@@ -19,7 +20,7 @@ using own::Element;
 using own::element_of;
 using own::RowProducts;
 
-// More rows are a matter of arithmetic, and are left to BLAS.
+// More rows are a matter of arithmetic.
 constexpr int64_t kMostRows = 8;
 // What one part of a loop reads of a matrix.
 constexpr int64_t kPartBytes = int64_t{64} * 1024;
@@ -246,8 +247,8 @@ void run_products(Step* step) {
 }
 
 // scale, bias: may be undefined.
-std::optional<PreparedStep> make(const at::Tensor& left, const at::Tensor& right, const at::Tensor& scale,
-                                 const at::Tensor& bias, const at::Tensor& out) {
+std::optional<PreparedStep> make_row_products(const at::Tensor& left, const at::Tensor& right, const at::Tensor& scale,
+                                              const at::Tensor& bias, const at::Tensor& out) {
   const auto dtype = out.scalar_type();
   const auto element = element_of(right.scalar_type());
   const bool is_served = left.scalar_type() == dtype && dtype != at::kChar && element_of(dtype) && element &&
@@ -313,30 +314,46 @@ std::optional<PreparedStep> make(const at::Tensor& left, const at::Tensor& right
   return PreparedStep{&run_products, std::move(ctx), Tier::own, has_parts};
 }
 
+// What a product is of. bias: may be undefined.
+struct Operands {
+  at::Tensor left, right, bias;
+
+  bool has_many_rows() const { return left.dim() >= 2 && left.size(-2) > kMostRows; }
+};
+
+std::optional<PreparedStep> make(const Operands& of, const at::Tensor& out) {
+  return of.has_many_rows() ? make_block_products(of.left, of.right, of.bias, out, nullptr)
+                            : make_row_products(of.left, of.right, {}, of.bias, out);
+}
+
 bool is_one(const c10::IValue& number) {
   const auto value = number.toScalar();
   return !value.isComplex() && value.toDouble() == 1;
 }
 
-// mm, bmm
-std::optional<PreparedStep> make_product(const torch::jit::Stack& args, c10::ArrayRef<at::Tensor> outs) {
-  if (outs.size() != 1) {
+// Of mm and bmm.
+Operands of_product(const torch::jit::Stack& args) { return {args[0].toTensor(), args[1].toTensor(), {}}; }
+
+// Of addmm and baddbmm; nullopt where they scale something.
+std::optional<Operands> of_sum(const torch::jit::Stack& args) {
+  if (!is_one(args[3]) || !is_one(args[4])) {
     return std::nullopt;
   }
-  return make(args[0].toTensor(), args[1].toTensor(), {}, {}, outs[0]);
+  return Operands{args[1].toTensor(), args[2].toTensor(), args[0].toTensor()};
 }
 
-// addmm, baddbmm
+std::optional<PreparedStep> make_product(const torch::jit::Stack& args, c10::ArrayRef<at::Tensor> outs) {
+  return outs.size() == 1 ? make(of_product(args), outs[0]) : std::nullopt;
+}
+
 std::optional<PreparedStep> make_sum(const torch::jit::Stack& args, c10::ArrayRef<at::Tensor> outs) {
-  if (outs.size() != 1 || !is_one(args[3]) || !is_one(args[4])) {
-    return std::nullopt;
-  }
-  return make(args[1].toTensor(), args[2].toTensor(), {}, args[0].toTensor(), outs[0]);
+  const auto operands = of_sum(args);
+  return operands && outs.size() == 1 ? make(*operands, outs[0]) : std::nullopt;
 }
 
 std::optional<PreparedStep> make_mixed(const torch::jit::Stack& args, c10::ArrayRef<at::Tensor> outs) {
   const auto scale = args[2].toOptional<at::Tensor>().value_or(at::Tensor());
-  return make(args[0].toTensor(), args[1].toTensor(), scale, {}, outs[0]);
+  return make_row_products(args[0].toTensor(), args[1].toTensor(), scale, {}, outs[0]);
 }
 
 const KernelRow product_rows[] = {
@@ -345,6 +362,19 @@ const KernelRow product_rows[] = {
 };
 
 }  // namespace
+
+std::optional<PreparedStep> make_packed_product(const std::string& name, const torch::jit::Stack& args,
+                                                c10::ArrayRef<at::Tensor> outs, std::shared_ptr<PackedWeight> packed) {
+  const bool is_sum = name == "aten::addmm";
+  if ((name != "aten::mm" && !is_sum) || outs.size() != 1) {
+    return std::nullopt;
+  }
+  const auto operands = is_sum ? of_sum(args) : of_product(args);
+  if (!operands || !operands->has_many_rows()) {
+    return std::nullopt;
+  }
+  return make_block_products(operands->left, operands->right, operands->bias, outs[0], std::move(packed));
+}
 
 c10::ArrayRef<KernelRow> own_products() { return product_rows; }
 

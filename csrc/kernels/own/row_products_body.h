@@ -9,6 +9,7 @@
 //   load_part(const T*, count)    the first `count` of them, zeros beyond
 //   sum4(const F[4], float*)      the four vectors' sums
 //   prefetch(const void*)
+//   sub(a, b), number_or_zero(a)  zero where `a` is not a number
 // No function of the standard library is called here: it would be compiled with these instructions, and may be the one
 // that the linker keeps for everybody.
 
@@ -18,8 +19,26 @@ constexpr int kBlock = 4;
 // One row of `left` with long rows: one at a time. Memory is read twice as fast in one stream as in four. Of short
 // ones, adding up the vector of a sum takes as long as the sum, and four are added up together.
 constexpr int64_t kLongRow = 512;  // bytes
-// So many steps are summed apart: a chain of additions as long as a row is has a worse sum than BLAS's.
-constexpr int64_t kFold = Vec::kWidth >= 8 ? 64 : 16;
+// So many products are added up in one after another: a chain as long as a row has a worse sum than BLAS's.
+constexpr int64_t kFold = Vec::kWidth >= 8 ? 32 : 8;
+
+// Adds up chains, and apart what rounding loses of the total (Knuth's TwoSum): it grows large, and is added to often.
+struct Total {
+  typename Vec::F sum;
+  typename Vec::F lost;
+
+  AIRGRAPH_SIMD static Total zero() { return {Vec::zero(), Vec::zero()}; }
+
+  AIRGRAPH_SIMD void add(typename Vec::F chain) {
+    const auto found = Vec::add(sum, chain);
+    const auto added = Vec::sub(found, sum);
+    lost = Vec::add(lost, Vec::add(Vec::sub(sum, Vec::sub(found, added)), Vec::sub(chain, added)));
+    sum = found;
+  }
+
+  // Of numbers that are not finite nothing is known to be lost.
+  AIRGRAPH_SIMD typename Vec::F value() const { return Vec::add(sum, Vec::number_or_zero(lost)); }
+};
 
 // The sums of M rows of `left` with R rows of `right`, each in kParts vectors: shorter chains, and the better sum.
 template <class T, int M, int R>
@@ -28,10 +47,17 @@ AIRGRAPH_SIMD void sums_of(const RowProducts& p, const float* left, const T* rig
   constexpr int kVectors = kLine / static_cast<int>(Vec::kWidth * sizeof(T));  // of a line of `right`
   constexpr int kLoads = kVectors < kParts ? kParts : kVectors;
   constexpr int64_t kStep = kLoads * Vec::kWidth;
-  typename Vec::F totals[M][R];
+  constexpr int64_t kUntilFold = 4 * kFold * kParts / kLoads * kStep;
+  Total kept[M][R];
+#pragma GCC unroll 8
+  for (int m = 0; m < M; ++m) {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      kept[m][r] = Total::zero();
+    }
+  }
   for (int64_t k = 0; k < p.k || k == 0;) {
-    const bool is_first = k == 0;
-    const int64_t until = p.k - k > kFold * kStep ? k + kFold * kStep : p.k;
+    const int64_t until = p.k - k > kUntilFold ? k + kUntilFold : p.k;
     typename Vec::F sums[kParts][M][R];
 #pragma GCC unroll 8
     for (int part = 0; part < kParts; ++part) {
@@ -80,8 +106,16 @@ AIRGRAPH_SIMD void sums_of(const RowProducts& p, const float* left, const T* rig
         for (int part = 1; part < kParts; ++part) {
           sums[0][m][r] = Vec::add(sums[0][m][r], sums[part][m][r]);
         }
-        totals[m][r] = is_first ? sums[0][m][r] : Vec::add(totals[m][r], sums[0][m][r]);
+        kept[m][r].add(sums[0][m][r]);
       }
+    }
+  }
+  typename Vec::F totals[M][R];
+#pragma GCC unroll 8
+  for (int m = 0; m < M; ++m) {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      totals[m][r] = kept[m][r].value();
     }
   }
   if constexpr (R == kBlock) {
@@ -116,7 +150,7 @@ AIRGRAPH_SIMD typename Vec::F sum_of(const RowProducts& p, const float* left, co
   constexpr int kVectors = kLine / static_cast<int>(Vec::kWidth * sizeof(T));
   constexpr int kParts = kVectors < 8 ? 4 : 8;
   constexpr int64_t kStep = kParts * Vec::kWidth;
-  auto total = Vec::zero();
+  auto total = Total::zero();
   for (int64_t k = 0; k < p.k;) {
     const int64_t until = p.k - k > kFold * kStep ? k + kFold * kStep : p.k;
     typename Vec::F sums[kParts];
@@ -141,9 +175,9 @@ AIRGRAPH_SIMD typename Vec::F sum_of(const RowProducts& p, const float* left, co
         sums[part] = Vec::add(sums[part], sums[part + half]);
       }
     }
-    total = Vec::add(total, sums[0]);
+    total.add(sums[0]);
   }
-  return total;
+  return total.value();
 }
 
 // The rows [begin, end) of `right` one after the other, as one stream; four are added up together.

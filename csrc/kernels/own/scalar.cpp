@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "attention.h"
+#include "block_products.h"
 #include "elements.h"
 #include "row_forms.h"
 #include "row_ops.h"
@@ -49,6 +50,7 @@ struct Vec {
   static bool any_above(F a, F b) { return !(a[0] <= b[0]) || !(a[1] <= b[1]) || !(a[2] <= b[2]) || !(a[3] <= b[3]); }
   static F sqrt(F a) { return F{std::sqrt(a[0]), std::sqrt(a[1]), std::sqrt(a[2]), std::sqrt(a[3])}; }
   static F sub(F a, F b) { return a - b; }
+  static F number_or_zero(F a) { return a == a ? a : F{}; }
   static F max(F a, F b) { return a > b ? a : b; }
   static void store(float* to, F a) {
     for (int i = 0; i < kWidth; ++i) {
@@ -82,6 +84,18 @@ struct Vec {
 
 #include "row_ops_body.h"
 
+constexpr int64_t kTile = 4;
+
+inline void transpose_tile(const float* from, int64_t ld, float* to, int64_t to_ld) {
+  for (int64_t i = 0; i < kTile; ++i) {
+    for (int64_t j = 0; j < kTile; ++j) {
+      to[i * to_ld + j] = from[j * ld + i];
+    }
+  }
+}
+
+#include "block_products_body.h"
+
 }  // namespace scalar
 }  // namespace
 
@@ -94,6 +108,8 @@ RowOpFn scalar_row_op(RowOp op, Second second, Element in, Element out) {
 RowOpFn scalar_row_argmax(Element in) { return scalar::argmax_entry(in); }
 
 const RowForms& scalar_row_forms(Element element) { return scalar::forms_entry(element); }
+
+const BlockForm& scalar_block_form() { return scalar::block_entry(); }
 
 const AttentionFns& scalar_attention_fns() {
   static const AttentionFns fns = scalar::attention_entries();

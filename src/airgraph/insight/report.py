@@ -46,6 +46,8 @@ _POOL_ROW = (
     "copied_nbytes",
 )
 
+_PRODUCT_ROW = ("graph", "key", "product", "calls", "way", "measured_us")
+
 _CACHED_ROW = ("name", "hits", "misses", "files_read", "traces", "refusals")
 
 
@@ -54,7 +56,8 @@ class Report:
     """A snapshot. `str()` is a table, `to_dict()` plain data with the keys that docs/api.md lists.
 
     Of a pool: nbytes is the sum of arena, inputs and outputs; saved: what its graphs would take more if each had memory
-    of its own; copied: the most that one call copies, of inputs and within the graph.
+    of its own; copied: the most that one call copies, of inputs and within the graph. packed: bytes of copies of
+    weights beside the pools.
     """
 
     graphs: tuple[dict[str, Any], ...]
@@ -62,6 +65,8 @@ class Report:
     counters: dict[str, int]
     passes: dict[str, int]
     cached: tuple[dict[str, Any], ...] = ()
+    products: tuple[dict[str, Any], ...] = ()
+    packed_nbytes: int = 0
     timelines: tuple[GraphTimeline, ...] | None = None
     _records: tuple[GraphRecord, ...] = ()
 
@@ -72,6 +77,8 @@ class Report:
             "counters": dict(self.counters),
             "passes": dict(self.passes),
             "cached": [{**row, "refusals": dict(row["refusals"])} for row in self.cached],
+            "products": [{**row, "measured_us": dict(row["measured_us"])} for row in self.products],
+            "packed_nbytes": self.packed_nbytes,
         }
 
     def save(self, path: str | Path) -> Path:
@@ -124,14 +131,23 @@ class Report:
         for row in self.cached:
             reasons = "\n".join(f"{count} x {reason}" for reason, count in row["refusals"].items())
             cached.add_row(*(str(row[column]) for column in _CACHED_ROW[:-1]), escape(reasons))
+        products = Table(title="products of many rows: what computes them")
+        for column in _PRODUCT_ROW:
+            products.add_column(column, overflow="fold")
+        for row in self.products:
+            measured = ", ".join(f"{way} {us:.1f}" for way, us in row["measured_us"].items())
+            products.add_row(*(str(row[column]) for column in _PRODUCT_ROW[:-1]), measured or "too small")
         out = io.StringIO()
         console = Console(file=out, width=140)
         console.print(graphs)
         console.print(pools)
         console.print(passes)
+        if self.products:
+            console.print(products)
         if self.cached:
             console.print(cached)
-        console.print("  ".join(f"{name}: {count}" for name, count in self.counters.items()))
+        numbers = {**self.counters, "packed_nbytes": self.packed_nbytes}
+        console.print("  ".join(f"{name}: {count}" for name, count in numbers.items()))
         return out.getvalue()
 
 
@@ -157,7 +173,28 @@ def explain(profile: bool = False) -> Report:
     counts = sorted((function.counts() for function in ledger.cached_alive()), key=lambda each: each.name)
     cached = tuple({name: getattr(each, name) for name in _CACHED_ROW} for each in counts if each.hits or each.misses)
     timelines = tuple(_timelines(records)) if profile else None
-    return Report(graphs, pools, counters, dict(ledger.pass_changes), cached, timelines, tuple(records))
+    packed: dict[int, int] = {}
+    for _, device_graph in _captured(records):
+        packed.update(device_graph.packed())
+    return Report(
+        graphs,
+        pools,
+        counters,
+        dict(ledger.pass_changes),
+        cached,
+        tuple(_product_rows(records)),
+        sum(packed.values()),
+        timelines,
+        tuple(records),
+    )
+
+
+def _product_rows(records: Iterable[GraphRecord]) -> Iterator[dict[str, Any]]:
+    for record, device_graph in _captured(records):
+        for choice, calls in device_graph.products.items():
+            measured = {way: ns / 1e3 for way, ns in choice.times.items()}
+            values = (record.name, record.key, choice.product, calls, str(choice.way), measured)
+            yield dict(zip(_PRODUCT_ROW, values, strict=True))
 
 
 def _captured(records: Iterable[GraphRecord]) -> Iterator[tuple[GraphRecord, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -14,6 +14,7 @@ from airgraph.memory.occupancy import Slot
 from airgraph.memory.pool import MemoryPool
 from airgraph.options import Options
 from airgraph.program.program import CaptureProgram
+from airgraph.runtime.choices import Choice
 from airgraph.runtime.problem import InputProblem
 from airgraph.runtime.recording.inputs import CaptureInput
 from airgraph.runtime.timeline import Span
@@ -85,7 +86,7 @@ class DeviceGraph(Protocol):
 
     threads: of the host, that replay it at most. footprint: what it takes of the pool. copied_nbytes: what operators of
     the graph copy at each replay. first_outputs: what the call returns that the graph was recorded for, where recording
-    has run it; else None.
+    has run it; else None. products: how those that were chosen for are computed, and how many of each.
     """
 
     nodes: int
@@ -94,6 +95,11 @@ class DeviceGraph(Protocol):
     footprint: Footprint
     copied_nbytes: int
     first_outputs: list[Any] | None
+    products: Mapping[Choice, int]
+
+    def packed(self) -> Mapping[int, int]:
+        """Copies of weights that it keeps beside the pool, which graphs may share: bytes by address."""
+        ...
 
     def captured_address(self, index: int) -> int:
         """Where argument `index`, used in place, was at the last replay, or when the graph was recorded."""

@@ -6,12 +6,12 @@ import datetime as dt
 import os
 import platform
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import torch
 
 import airgraph
+from airgraph.runtime.cpu.processor import cpu_model
 
 __all__ = ["circumstances"]
 
@@ -23,7 +23,7 @@ def circumstances() -> dict[str, Any]:
     return {
         "date": dt.datetime.now().astimezone().isoformat(timespec="seconds"),
         "machine": {
-            "cpu": _cpu_model(),
+            "cpu": cpu_model(),
             "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
             "simd": torch.backends.cpu.get_cpu_capability(),
             "arch": platform.machine(),
@@ -44,12 +44,3 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _cpu_model() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return platform.processor() or platform.machine()
-    named = [line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")]
-    return named[0] if named else "unknown"

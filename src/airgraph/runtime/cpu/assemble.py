@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -15,14 +16,18 @@ from airgraph.errors import InternalError, UnsupportedGraph
 from airgraph.memory.plan import ALIGNMENT, Lifetime, Plan, assign_offsets
 from airgraph.memory.pool import Lease
 from airgraph.memory.verify import violations
+from airgraph.program.inputs import span_nbytes
 from airgraph.program.order import WorkOrder
 from airgraph.program.trees import mapped
+from airgraph.runtime.choices import Choice
 from airgraph.runtime.cpu.beside import beside_one_another
 from airgraph.runtime.cpu.out_variants import functional_of, is_elementwise, out_overload, takes_any_strides
+from airgraph.runtime.cpu.product_times import product_times
+from airgraph.runtime.cpu.products import Way, choose, product_of
 from airgraph.runtime.cpu.tape import BufferKind, Call, Recording, TensorRef
 from airgraph.runtime.engine.loading import engine
 
-__all__ = ["ArenaPlan", "Assembled", "assemble", "check_plan", "plan_arena"]
+__all__ = ["ArenaPlan", "Assembled", "PackedOperand", "Weight", "assemble", "check_plan", "plan_arena"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +46,32 @@ class ArenaPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Weight:
+    """An argument that a tape may read in panels, as long as it is what it was. index: among the arguments."""
+
+    index: int
+    arg: torch.Tensor
+
+    def holds(self, matrix: torch.Tensor) -> bool:
+        """Whether a matrix of floats over the same storage lies within it."""
+        begin, end = self.arg.data_ptr(), self.arg.data_ptr() + span_nbytes(self.arg)
+        return begin <= matrix.data_ptr() and matrix.data_ptr() + span_nbytes(matrix) <= end
+
+
+@dataclass(frozen=True, slots=True)
+class PackedOperand:
+    """weight: which is packed. panels: the engine's, made from it."""
+
+    weight: Weight
+    panels: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Assembled:
     """tape: of the engine. data: each buffer as bytes where it lies. tiers: which serves each call.
 
-    threads: how many run it at most; 1: its streams one after another. exact: by eager's kernels only.
+    threads: how many run it at most; 1: its streams one after another. exact: by eager's kernels only. products: how
+    those of many rows are computed, by their calls. packed: the weights of which the tape reads panels.
     """
 
     tape: Any
@@ -54,6 +81,8 @@ class Assembled:
     tiers: tuple[str, ...]
     threads: int
     exact: bool
+    products: Mapping[int, Choice]
+    packed: tuple[PackedOperand, ...]
 
     def view(self, ref: TensorRef) -> torch.Tensor:
         return _view(engine(), self.data, ref)
@@ -113,11 +142,13 @@ def assemble(
     max_streams: int | None = None,
     *,
     exact: bool,
+    weights: Mapping[int, Sequence[Weight]] = MappingProxyType({}),
 ) -> Assembled:
     """Prepare a tape.
 
     placed: the buffers that do not lie in the arena, as bytes. lease: holds a region for the arena. max_streams: that
-    run beside one another; None: one a core. exact: by eager's kernels only.
+    run beside one another; None: one a core. exact: by eager's kernels only. weights: in each buffer, those that may be
+    kept in panels.
     Raises UnsupportedGraph naming operator and line if the engine cannot serve a call.
     """
     if lease.region is None:
@@ -134,11 +165,24 @@ def assemble(
     tape = native.Tape()
     tiers = []
     touches = Counter(itertools.chain.from_iterable(recording.touched))
-    for call in recording.calls:
-        served = _as_functional(call)
+    calls = [_as_functional(call) for call in recording.calls]
+    view = functools.partial(_view, native, data)
+    products: dict[int, Choice] = {}
+    if native.CHOOSES_PRODUCTS and not exact:
+        there = {index for index, buffer in enumerate(recording.buffers) if buffer.kind is BufferKind.EXTERNAL}
+        written = {ref.buffer for call in recording.calls for ref in call.writes()}
+        products = choose(calls, view, there, weights.keys() - written, product_times())
+    packed: list[PackedOperand] = []
+    for index, (call, served) in enumerate(zip(recording.calls, calls, strict=True)):
+        choice = products.get(index)
+        product = product_of(served) if choice is not None and choice.way is Way.PACKED else None
+        operand = None if product is None else _packed(view(product.right), weights[product.right.buffer])
         # A result that is written into an argument is needed whoever reads it.
         needed = [served is not call or ref.buffer in placed or touches[ref.buffer] > 1 for ref in served.outs]
-        tiers.append(_append(native, tape, served, data, needed, exact))
+        by_aten = exact or (choice is not None and choice.way is Way.ATEN)
+        tiers.append(_append(native, tape, served, view, needed, by_aten, operand))
+        if operand is not None and tiers[-1] == "own":
+            packed.append(operand)
     beside = beside_one_another(recording, max_streams, tiers)
     if beside is not None:
         segments = [
@@ -146,7 +190,13 @@ def assemble(
             for each in beside.segments
         ]
         tape.run_beside(segments, beside.threads, beside.is_worth_waking)
-    return Assembled(tape, tuple(data), lease, arena, tuple(tiers), 1 if beside is None else beside.threads, exact)
+    threads = 1 if beside is None else beside.threads
+    return Assembled(tape, tuple(data), lease, arena, tuple(tiers), threads, exact, products, tuple(packed))
+
+
+def _packed(matrix: torch.Tensor, weights: Iterable[Weight]) -> PackedOperand | None:
+    weight = next((each for each in weights if each.holds(matrix)), None)
+    return None if weight is None else PackedOperand(weight, engine().PackedWeight(weight.arg, matrix))
 
 
 def _as_functional(call: Call) -> Call:
@@ -210,12 +260,16 @@ def _traits(op: torch._ops.OpOverload) -> _Traits:
     )
 
 
-def _append(native: Any, tape: Any, call: Call, data: list[torch.Tensor], needed: list[bool], exact: bool) -> str:
-    """needed: for each slot of the call's results, whether anything reads it."""
-
-    def view(ref: TensorRef) -> torch.Tensor:
-        return _view(native, data, ref)
-
+def _append(
+    native: Any,
+    tape: Any,
+    call: Call,
+    view: Callable[[TensorRef], torch.Tensor],
+    needed: list[bool],
+    exact: bool,
+    packed: PackedOperand | None,
+) -> str:
+    """needed: for each slot of the call's results, whether anything reads it. packed: of a product's matrix."""
     op, outs = call.op, call.outs
     traits = _traits(op)
     is_plain = outs and not call.redispatch and not traits.is_mutable and len(outs) == traits.returns
@@ -232,6 +286,7 @@ def _append(native: Any, tape: Any, call: Call, data: list[torch.Tensor], needed
             out_overload=out_overload(op) if use_out else None,
             redispatch=call.redispatch,
             exact=exact,
+            packed=None if packed is None else packed.panels,
         )
         return tape.append(recorded)
     except RuntimeError as error:

@@ -53,7 +53,12 @@ class CpuGraph(LaunchedGraph):
         self._exact = assembled.exact
         self.footprint = assembled.lease.footprint
         self.tiers = Counter(assembled.tiers)
+        self.products = Counter(assembled.products.values())
         self.arena = assembled.arena
+
+    def packed(self) -> dict[int, int]:
+        made = [operand.panels for operand in self._assembled.packed]
+        return {each.address: each.nbytes for each in made if each.nbytes}
 
     def error_of(self, failure: Any) -> ReplayError:
         return replay_error(self._recording, failure)

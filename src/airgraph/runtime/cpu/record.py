@@ -12,11 +12,11 @@ from airgraph.memory.budget import check_budget
 from airgraph.memory.footprint import Footprint
 from airgraph.memory.pool import ArenaPool
 from airgraph.options import Options
-from airgraph.program.inputs import InputPolicy
+from airgraph.program.inputs import InputPolicy, InputRole
 from airgraph.program.program import CaptureProgram
 from airgraph.program.stream_marks import event_of
 from airgraph.program.streams import stream_of
-from airgraph.runtime.cpu.assemble import assemble, check_plan, plan_arena
+from airgraph.runtime.cpu.assemble import Weight, assemble, check_plan, plan_arena
 from airgraph.runtime.cpu.graph import CpuGraph, InputBuffer
 from airgraph.runtime.cpu.recorder import Recorder
 from airgraph.runtime.cpu.tape import BufferKind
@@ -91,7 +91,15 @@ def record(program: CaptureProgram, inputs: Sequence[CaptureInput], pool: ArenaP
             placed[buffer] = buffers[-1].data
         else:
             placed[buffer] = pool.inputs.block(position, nbytes)[:nbytes]
-    assembled = assemble(recording, arena, placed, lease, options.max_streams, exact=options.kernels == "exact")
+    assembled = assemble(
+        recording,
+        arena,
+        placed,
+        lease,
+        options.max_streams,
+        exact=options.kernels == "exact",
+        weights=_weights(recorder, inputs) if options.pack_weights else {},
+    )
     if pool.neighbours is None:
         pool.neighbours = native.Neighbours()
     followed = _followed_storages(program, recorder, inputs, options)
@@ -104,6 +112,11 @@ def record(program: CaptureProgram, inputs: Sequence[CaptureInput], pool: ArenaP
         followed is not None,
     )
     bind_inputs(launch, inputs, {index: assembled.view(ref) for index, ref in copied.items()})
+    watched = {each.index: each.is_watched for each in inputs}
+    for operand in assembled.packed:
+        weight = operand.weight
+        is_watched = watched[weight.index]
+        launch.add_packed_input(weight.index, operand.panels, None if is_watched else weight.arg)
     for buffer, members in (followed or {}).items():
         launch.add_followed_storage(assembled.data[buffer], members)
     storages = {buffer: launch.add_output_storage(assembled.data[buffer]) for buffer in made}
@@ -121,6 +134,17 @@ def record(program: CaptureProgram, inputs: Sequence[CaptureInput], pool: ArenaP
             final.append(Owned(count))
             count += 1
     return CpuGraph(recording, assembled, launch, final, buffers, walk.copied_nbytes)
+
+
+def _weights(recorder: Recorder, inputs: Sequence[CaptureInput]) -> dict[int, list[Weight]]:
+    """The parameters and buffers that lie in each buffer, where they count their versions."""
+    found: dict[int, list[Weight]] = {}
+    for each in inputs:
+        if each.plan.role is InputRole.STATIC and each.policy is InputPolicy.IN_PLACE and not each.arg.is_inference():
+            buffer = recorder.buffer_of(each.arg)
+            if buffer is not None:
+                found.setdefault(buffer, []).append(Weight(each.index, each.arg))
+    return found
 
 
 def _followed_storages(

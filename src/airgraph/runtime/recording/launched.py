@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from airgraph.errors import ReplayError
+from airgraph.runtime.choices import Choice
 from airgraph.runtime.engine.loading import engine
 from airgraph.runtime.problem import InputProblem, ProblemKind
 from airgraph.runtime.recording.outputs import Output, Owned, finish_output
@@ -26,9 +27,13 @@ class LaunchedGraph(ABC):
         self._captured_settings = None if settings is None else settings()
         self._launch = launch
         self.first_outputs: list[Any] | None = None
+        self.products: Mapping[Choice, int] = {}
         self.set_outputs(outputs)
         self.captured_address = launch.captured_address
         self.held_outputs = launch.held_outputs
+
+    def packed(self) -> Mapping[int, int]:
+        return {}
 
     def set_outputs(self, outputs: list[Output]) -> None:
         """What becomes of the results of the launch."""

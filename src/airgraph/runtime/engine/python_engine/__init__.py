@@ -36,6 +36,7 @@ from airgraph.runtime.engine.python_engine.values import (
 )
 
 __all__ = [
+    "CHOOSES_PRODUCTS",
     "MOVES_MEMORY",
     "Block",
     "CallReader",
@@ -75,4 +76,5 @@ __all__ = [
 ]
 
 # Whether tensors that the tape holds can be pointed at other memory: they cannot from Python.
+CHOOSES_PRODUCTS = False
 MOVES_MEMORY = False

@@ -59,6 +59,7 @@ class RecordedCall:
     out_overload: str | None
     redispatch: bool
     exact: bool
+    packed: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,83 @@
+// A weight in panels, as products of many rows read it fastest, kept as long as the weight is what it was.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace airgraph {
+
+// Where the elements of a matrix of floats lie: strides, and the distance from a tensor's first element, in elements.
+struct MatrixPlace {
+  int64_t k, n;
+  int64_t stride_k, stride_n;
+  int64_t offset;
+
+  bool operator==(const MatrixPlace&) const = default;
+};
+
+// Which numbers a matrix within a tensor has, as far as can be told without reading them all: they are what they were
+// where the tensor is the same object over the same storage at the same address, no operator has written to it since,
+// and some numbers that are looked at are the same. Writing behind PyTorch's back, through `.data` or NumPy, is noticed
+// by those alone. The objects are held weakly, so that none which is made later is taken for them.
+class Contents {
+ public:
+  // The tensor counts its versions.
+  Contents(const at::Tensor& tensor, const MatrixPlace& place);
+
+  bool are_of(const at::Tensor& tensor, const MatrixPlace& place) const;
+
+  // Whether a tensor can be asked: those of inference mode count no versions.
+  static bool can_be_told(const at::Tensor& tensor) { return !tensor.is_inference(); }
+
+ private:
+  static constexpr size_t kSamples = 8;
+  using Samples = std::array<uint32_t, kSamples>;  // bits, so that NaN is equal to itself
+
+  static Samples samples_of(const at::Tensor& tensor, const MatrixPlace& place);
+
+  c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor_;
+  c10::weak_intrusive_ptr<c10::StorageImpl> storage_;
+  const void* address_;
+  int64_t version_;
+  Samples samples_;
+};
+
+// Of one launch and one product of its tape. What several make of one weight they share, and none ever changes it: a
+// replay on another thread may be reading it.
+class PackedWeight {
+ public:
+  // matrix: what the product reads of `weight`, two-dimensional, over its storage.
+  PackedWeight(const at::Tensor& weight, const at::Tensor& matrix);
+
+  // Before each replay, on its thread: packs anew if `weight` is not what it was. Nothing is kept packed any longer
+  // where that goes on at call after call.
+  void refresh(const at::Tensor& weight);
+
+  // As own::BlockForm::pack lays them out; null: the matrix is to be read as it lies.
+  const float* panels() const { return made_ == nullptr ? nullptr : made_->panels; }
+
+  size_t nbytes() const { return made_ == nullptr ? 0 : made_->memory.size(); }
+
+ private:
+  struct Made {
+    Contents contents;
+    MatrixPlace place;
+    std::vector<char> memory;
+    const float* panels;
+  };
+  class Shared;
+
+  static std::shared_ptr<const Made> make(const at::Tensor& weight, const MatrixPlace& place);
+
+  MatrixPlace place_;
+  std::shared_ptr<const Made> made_;
+  int changes_ = 0;  // at calls in a row
+  bool is_given_up_ = false;
+};
+
+}  // namespace airgraph

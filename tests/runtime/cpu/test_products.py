@@ -1,0 +1,300 @@
+"""What computes products of many rows is measured once, kept, and told; weights in panels follow their parameters."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import airgraph
+from airgraph.runtime.cpu import products as module
+from airgraph.runtime.cpu.product_times import FILE, ProductTimes, _machine
+from airgraph.runtime.engine.loading import engine
+
+pytestmark = pytest.mark.skipif(not engine().CHOOSES_PRODUCTS, reason="the engine in Python takes PyTorch's kernels")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("AIRGRAPH_CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def told(monkeypatch: pytest.MonkeyPatch, **times: float) -> list[int]:
+    """Measurements say this from now on; the list gets an entry for each."""
+    asked: list[int] = []
+
+    def measure(found: Any, ways: Any, view: Any, readable: Any) -> dict[str, float]:
+        asked.append(len(found))
+        return {way.value: times[way.value] for way in ways}
+
+    monkeypatch.setattr(module, "_measure", measure)
+    return asked
+
+
+@pytest.fixture
+def packed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products with weights in panels are always the fastest."""
+    told(monkeypatch, own=2000.0, aten=2000.0, packed=1000.0)
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(128, 256), torch.nn.Linear(256, 128)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(torch.nn.functional.relu(self.up(x)))
+
+
+def compiled(net: torch.nn.Module, **options: Any) -> Any:
+    return torch.compile(net, backend="airgraph", options=options, dynamic=False)
+
+
+def ways() -> list[str]:
+    return [row["way"] for row in airgraph.explain().to_dict()["products"]]
+
+
+@torch.no_grad()
+def test_it_is_measured_once_and_kept(folder: Path) -> None:
+    net, x = Net(), torch.randn(24, 128)
+    torch.testing.assert_close(compiled(net)(x), net(x))
+    rows = airgraph.explain().to_dict()["products"]
+    assert [row["calls"] for row in rows] == [1, 1]
+    assert [row["product"].split(",")[0] for row in rows] == [
+        "24x128 @ 256 by columns + bias",
+        "24x256 @ 128 by columns + bias",
+    ]
+    assert all(row["measured_us"].keys() == {"own", "aten"} for row in rows)
+    (machine,) = json.loads((folder / FILE).read_text())["machines"].values()
+    assert [us * 1e3 for row in rows for us in row["measured_us"].values()] == pytest.approx(
+        [ns for times in machine.values() for ns in times.values()]
+    )
+    assert "products of many rows" in str(airgraph.explain())
+
+
+@torch.no_grad()
+def test_what_is_faster_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    net, x = Net(), torch.randn(24, 128)
+    told(monkeypatch, own=1000.0, aten=900.0)
+    exact = compiled(net)(x)
+    assert ways() == ["aten", "aten"]
+    assert torch.equal(exact, net(x))
+
+
+@torch.no_grad()
+def test_ours_run_where_the_difference_is_noise(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told(monkeypatch, own=1000.0, aten=960.0)
+    compiled(Net())(torch.randn(24, 128))
+    assert ways() == ["own", "own"]
+
+
+@torch.no_grad()
+def test_nothing_is_measured_twice(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = told(monkeypatch, own=1000.0, aten=2000.0, packed=500.0)
+    net = Net()
+    function = compiled(net)
+    for rows in (17, 20, 24):  # of which all stand for 24
+        function(torch.randn(rows, 128))
+    assert asked == [1, 1]
+    compiled(torch.nn.Sequential(*[Net() for _ in range(2)]))(torch.randn(24, 128))
+    assert asked == [1, 1]
+    # Another way to be measured, for all of that kind in the graph.
+    torch._dynamo.reset()
+    compiled(torch.nn.Sequential(*[Net() for _ in range(2)]), pack_weights=True)(torch.randn(24, 128))
+    assert asked == [1, 1, 2, 2]
+
+
+@torch.no_grad()
+def test_small_products_and_exact_kernels_are_not_measured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = told(monkeypatch, own=1000.0, aten=500.0)
+    compiled(torch.nn.Linear(16, 16))(torch.randn(24, 16))
+    assert ways() == ["own"]
+    compiled(Net(), kernels="exact")(torch.randn(24, 128))
+    assert not asked and len(ways()) == 1
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        '{"format": 99, "machines": {}}',
+        '{"format": 1, "machines": 3}',
+        '{"format": 1, "machines": {"%s": {"24x128 @ 256 by columns + bias, 1 threads": {"own": "fast"}}}}',
+        '{"format": 1, "machines": {"%s": {"24x128 @ 256 by columns + bias, 1 threads": {"own": -1, "aten": NaN}}}}',
+        '{"format": 1, "machines": {"%s": 7}}',
+        "\\udcff",
+    ],
+)
+def test_a_file_that_says_nothing_is_written_anew(folder: Path, content: str) -> None:
+    (folder / FILE).write_bytes(content.replace("%s", _machine()).encode("utf-8", "surrogateescape"))
+    net, x = Net(), torch.randn(24, 128)
+    torch.testing.assert_close(compiled(net)(x), net(x))
+    (machine,) = json.loads((folder / FILE).read_text())["machines"].values()
+    assert [times.keys() for times in machine.values()] == [{"own", "aten"}] * 2
+
+
+@torch.no_grad()
+def test_a_folder_that_cannot_be_written_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("AIRGRAPH_CACHE_DIR", str(tmp_path / "file"))
+    net, x = Net(), torch.randn(24, 128)
+    torch.testing.assert_close(compiled(net)(x), net(x))
+    assert all(row["measured_us"] for row in airgraph.explain().to_dict()["products"])
+
+
+def test_processes_add_to_one_file(tmp_path: Path) -> None:
+    file = tmp_path / FILE
+    program = (
+        "import sys; from pathlib import Path; from airgraph.runtime.cpu.product_times import ProductTimes\n"
+        "times = ProductTimes(Path(sys.argv[1]))\n"
+        "for i in range(20): times.add({f'{sys.argv[2]} {i}': {'own': 1.0}})"
+    )
+    started = [subprocess.Popen([sys.executable, "-c", program, str(file), name]) for name in "ab"]
+    assert [each.wait() for each in started] == [0, 0]
+    times = ProductTimes(file)
+    assert all(times.get(f"{name} {i}") == {"own": 1.0} for name in "ab" for i in range(20))
+    assert not list(tmp_path.glob(f"{FILE}?*")) or {each.name for each in tmp_path.iterdir()} == {FILE, f"{FILE}.lock"}
+
+
+@torch.no_grad()
+def test_memory_of_the_graph_is_not_touched_by_measuring(folder: Path) -> None:
+    """A pool may be replaying another graph, and its outputs may be with the caller."""
+    net = Net()
+    function = compiled(net)
+    held = [function(torch.full((rows, 128), 1.0)) for rows in (24, 70)]
+    expected = [each.clone() for each in held]
+    function(torch.randn(130, 128))
+    assert all(map(torch.equal, held, expected))
+
+
+@torch.no_grad()
+def test_packed_weights_are_told_and_shared(packed: None) -> None:
+    net = Net()
+    function = compiled(net, pack_weights=True)
+    for rows in (24, 64):
+        x = torch.randn(rows, 128)
+        torch.testing.assert_close(function(x), net(x))
+    assert ways() == ["packed"] * 4
+    weights = sum(each.weight.nbytes for each in (net.up, net.down))
+    assert weights <= airgraph.explain().packed_nbytes <= weights * 1.05
+
+
+@torch.no_grad()
+def test_without_the_option_nothing_is_packed(packed: None) -> None:
+    compiled(Net())(torch.randn(24, 128))
+    assert airgraph.explain().packed_nbytes == 0 and set(ways()) == {"own"}
+
+
+@pytest.mark.parametrize("options", [{}, {"frozen_parameter": True}], ids=["watched", "frozen"])
+@pytest.mark.parametrize("how", ["in place", ".data", "load_state_dict", "optimizer"])
+def test_changes_are_seen_by_every_shape(packed: None, how: str, options: dict[str, Any]) -> None:
+    net = Net()
+    function = compiled(net, pack_weights=True, **options)
+    shapes = [torch.randn(rows, 128) for rows in (24, 64)]
+    for _ in range(2):
+        with torch.no_grad():
+            for x in shapes:
+                torch.testing.assert_close(function(x), net(x))
+            match how:
+                case "in place":
+                    net.up.weight[3] = 2
+                case ".data":
+                    net.up.weight.data.mul_(1.5)
+                case "load_state_dict":
+                    net.load_state_dict(Net().state_dict())
+        if how == "optimizer":
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+            net(shapes[0]).square().mean().backward()
+            optimizer.step()
+            net.zero_grad()
+    with torch.no_grad():
+        for x in shapes:
+            torch.testing.assert_close(function(x), net(x))
+    assert set(ways()) == {"packed"}
+
+
+@torch.no_grad()
+def test_another_parameter_is_followed(packed: None) -> None:
+    net, x = Net(), torch.randn(24, 128)
+    function = compiled(net, pack_weights=True)
+    function(x)
+    for _ in range(3):
+        net.up.weight = torch.nn.Parameter(torch.randn(256, 128))
+        torch.testing.assert_close(function(x), net(x))
+
+
+@torch.no_grad()
+def test_cached_calls_see_changes_too(packed: None, tmp_path: Path) -> None:
+    net, x = Net(), torch.randn(24, 128)
+    call = airgraph.inference.cache_compile(
+        net.forward, cache_dir=str(tmp_path / "graphs"), options={"pack_weights": True}
+    )
+    for _ in range(3):
+        torch.testing.assert_close(call(x), net(x))
+        net.up.weight.add_(0.1)
+    assert set(ways()) == {"packed"}
+
+
+@torch.no_grad()
+def test_what_the_graph_writes_is_not_packed(packed: None) -> None:
+    class Written(Net):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = super().forward(x)
+            self.up.weight.mul_(0.5)
+            return y + x @ self.up.weight[:128]
+
+    net = Written()
+    twin = Written()
+    twin.load_state_dict(net.state_dict())
+    function = compiled(net, pack_weights=True)
+    for _ in range(3):
+        x = torch.randn(24, 128)
+        torch.testing.assert_close(function(x), twin(x))
+    assert "packed" not in [
+        r["way"] for r in airgraph.explain().to_dict()["products"] if r["product"].startswith("24x128 @ 256")
+    ]
+
+
+@torch.no_grad()
+def test_threads_with_weights_of_their_own(packed: None) -> None:
+    """Each call gives its weights as arguments: a replay never reads what another has packed meanwhile."""
+    nets = [Net() for _ in range(2)]
+    functions = [compiled(net, pack_weights=True) for net in nets]
+    x = torch.randn(24, 128)
+    wrong: list[int] = []
+
+    def run(which: int) -> None:
+        with torch.no_grad():
+            expected = nets[which](x)
+            for _ in range(50):
+                if not torch.allclose(functions[which](x), expected, atol=1e-5):
+                    wrong.append(which)
+
+    for net, function in zip(nets, functions, strict=True):
+        torch.testing.assert_close(function(x), net(x))
+    threads = [threading.Thread(target=run, args=(which,)) for which in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert not wrong
+
+
+@torch.no_grad()
+def test_memory_goes_with_the_graphs(packed: None) -> None:
+    net = Net()
+    function = compiled(net, pack_weights=True)
+    function(torch.randn(24, 128))
+    assert airgraph.explain().packed_nbytes
+    airgraph.reset()
+    assert airgraph.explain().packed_nbytes == 0
