@@ -255,7 +255,13 @@ def test_every_instruction_set(limit: str) -> None:
     here = Path(__file__).parent
     files = [
         str(here / name)
-        for name in ("test_own_products.py", "test_own_block_products.py", "test_own_attention.py", "test_own_rows.py")
+        for name in (
+            "test_own_products.py",
+            "test_own_block_products.py",
+            "test_own_int_products.py",
+            "test_own_attention.py",
+            "test_own_rows.py",
+        )
     ]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", *files],

@@ -2,6 +2,8 @@
 #include "attention.h"
 #include "block_products.h"
 #include "elements.h"
+#include "grouped_products.h"
+#include "int_products.h"
 #include "row_forms.h"
 #include "row_ops.h"
 #include "row_products.h"
@@ -116,6 +118,11 @@ struct Whole {
     return _mm256_add_epi32(sum, _mm256_madd_epi16(wide, row));
   }
   AIRGRAPH_SIMD static Vec::F as_floats(I sum) { return _mm256_cvtepi32_ps(sum); }
+  AIRGRAPH_SIMD static int32_t total(I sum) {
+    const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
+    const __m128i two = _mm_add_epi32(four, _mm_srli_si128(four, 8));
+    return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_srli_si128(two, 4)));
+  }
 };
 
 #include "row_products_body.h"
@@ -128,11 +135,15 @@ struct Whole {
 
 #include "shorts_body.h"
 
+#include "int_products_body.h"
+
 #include "whole_rows_body.h"
 
 #include "transpose8.h"
 
 #include "block_products_body.h"
+
+#include "grouped_products_body.h"
 
 }  // namespace avx2
 }  // namespace
@@ -151,6 +162,10 @@ const WholeForm* avx2_whole_form() { return &avx2::whole_form_entry(); }
 
 const BlockForm& avx2_block_form() { return avx2::block_entry(); }
 
+GroupedFn avx2_grouped_products() { return &avx2::run_groups; }
+
+IntProductsFn avx2_int_products() { return &avx2::run_ints; }
+
 const AttentionFns& avx2_attention_fns() {
   static const AttentionFns fns = avx2::attention_entries();
   return fns;
@@ -168,6 +183,8 @@ RowOpFn avx2_row_argmax(Element in) { return scalar_row_argmax(in); }
 const RowForms& avx2_row_forms(Element element) { return scalar_row_forms(element); }
 const WholeForm* avx2_whole_form() { return nullptr; }
 const BlockForm& avx2_block_form() { return scalar_block_form(); }
+GroupedFn avx2_grouped_products() { return scalar_grouped_products(); }
+IntProductsFn avx2_int_products() { return scalar_int_products(); }
 const AttentionFns& avx2_attention_fns() { return scalar_attention_fns(); }
 }  // namespace airgraph::own
 #endif

@@ -2,6 +2,8 @@
 #include "attention.h"
 #include "block_products.h"
 #include "elements.h"
+#include "grouped_products.h"
+#include "int_products.h"
 #include "row_forms.h"
 #include "row_ops.h"
 #include "row_products.h"
@@ -37,6 +39,7 @@ struct Whole {
     return _mm512_add_epi32(sum, _mm512_madd_epi16(wide, _mm512_loadu_si512(shorts)));
   }
   AIRGRAPH_SIMD static Vec::F as_floats(I sum) { return _mm512_cvtepi32_ps(sum); }
+  AIRGRAPH_SIMD static int32_t total(I sum) { return _mm512_reduce_add_epi32(sum); }
 };
 
 #include "row_products_body.h"
@@ -49,11 +52,15 @@ struct Whole {
 
 #include "shorts_body.h"
 
+#include "int_products_body.h"
+
 #include "whole_rows_body.h"
 
 #include "transpose8.h"
 
 #include "block_products_body.h"
+
+#include "grouped_products_body.h"
 
 }  // namespace avx512
 }  // namespace
@@ -72,6 +79,10 @@ const WholeForm* avx512_whole_form() { return &avx512::whole_form_entry(); }
 
 const BlockForm& avx512_block_form() { return avx512::block_entry(); }
 
+GroupedFn avx512_grouped_products() { return &avx512::run_groups; }
+
+IntProductsFn avx512_int_products() { return &avx512::run_ints; }
+
 const AttentionFns& avx512_attention_fns() {
   static const AttentionFns fns = avx512::attention_entries();
   return fns;
@@ -89,6 +100,8 @@ RowOpFn avx512_row_argmax(Element in) { return scalar_row_argmax(in); }
 const RowForms& avx512_row_forms(Element element) { return scalar_row_forms(element); }
 const WholeForm* avx512_whole_form() { return nullptr; }
 const BlockForm& avx512_block_form() { return scalar_block_form(); }
+GroupedFn avx512_grouped_products() { return scalar_grouped_products(); }
+IntProductsFn avx512_int_products() { return scalar_int_products(); }
 const AttentionFns& avx512_attention_fns() { return scalar_attention_fns(); }
 }  // namespace airgraph::own
 #endif

@@ -5,6 +5,8 @@
 
 #include "attention.h"
 #include "block_products.h"
+#include "grouped_products.h"
+#include "int_products.h"
 #include "row_forms.h"
 #include "row_ops.h"
 #include "row_products.h"
@@ -95,6 +97,28 @@ RowOpFn row_argmax(Element in) {
       return avx2_row_argmax(in);
     default:
       return scalar_row_argmax(in);
+  }
+}
+
+IntProductsFn int_products() {
+  switch (level()) {
+    case Level::avx512:
+      return avx512_int_products();
+    case Level::avx2:
+      return avx2_int_products();
+    default:
+      return scalar_int_products();
+  }
+}
+
+GroupedFn grouped_products() {
+  switch (level()) {
+    case Level::avx512:
+      return avx512_grouped_products();
+    case Level::avx2:
+      return avx2_grouped_products();
+    default:
+      return scalar_grouped_products();
   }
 }
 

@@ -8,6 +8,8 @@
 #include "attention.h"
 #include "block_products.h"
 #include "elements.h"
+#include "grouped_products.h"
+#include "int_products.h"
 #include "row_forms.h"
 #include "row_ops.h"
 #include "row_products.h"
@@ -96,6 +98,21 @@ inline void transpose_tile(const float* from, int64_t ld, float* to, int64_t to_
 
 #include "block_products_body.h"
 
+#include "grouped_products_body.h"
+
+void run_ints(const IntProducts& p, int64_t begin, int64_t end) {
+  for (int64_t n = begin; n < end; ++n) {
+    const int8_t* right = p.right + n * p.right_ld;
+    for (int64_t m = 0; m < p.rows; ++m) {
+      int32_t sum = 0;
+      for (int64_t k = 0; k < p.k; ++k) {
+        sum += p.left[m * p.left_ld + k] * right[k];
+      }
+      p.out[m * p.out_ld + (n - begin)] = sum;
+    }
+  }
+}
+
 }  // namespace scalar
 }  // namespace
 
@@ -110,6 +127,10 @@ RowOpFn scalar_row_argmax(Element in) { return scalar::argmax_entry(in); }
 const RowForms& scalar_row_forms(Element element) { return scalar::forms_entry(element); }
 
 const BlockForm& scalar_block_form() { return scalar::block_entry(); }
+
+GroupedFn scalar_grouped_products() { return &scalar::run_groups; }
+
+IntProductsFn scalar_int_products() { return &scalar::run_ints; }
 
 const AttentionFns& scalar_attention_fns() {
   static const AttentionFns fns = scalar::attention_entries();

@@ -9,6 +9,8 @@
 namespace airgraph {
 
 c10::ArrayRef<KernelRow> own_products();
+c10::ArrayRef<KernelRow> own_grouped_products();
+c10::ArrayRef<KernelRow> own_int_products();
 c10::ArrayRef<KernelRow> own_attention();
 c10::ArrayRef<KernelRow> own_rows();
 c10::ArrayRef<KernelRow> own_row_programs();

@@ -53,7 +53,13 @@ _HIDDEN_WRITES = {
 
 
 # Ours that compute as torch's do: see `own_operators`.
-_OF_OUR_PASSES = ("airgraph::mixed_mm", "airgraph::decode_attention", "airgraph::row_program", "airgraph::row_program_")
+_OF_OUR_PASSES = (
+    "airgraph::mixed_mm",
+    "airgraph::grouped_mm",
+    "airgraph::decode_attention",
+    "airgraph::row_program",
+    "airgraph::row_program_",
+)
 
 
 @functools.cache

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from airgraph.program.row_programs import run_row_program
 
-__all__ = ["DECODE_ATTENTION", "MIXED_MM", "ROW_PROGRAM", "ROW_PROGRAM_"]
+__all__ = ["DECODE_ATTENTION", "GROUPED_MM", "MIXED_MM", "ROW_PROGRAM", "ROW_PROGRAM_"]
 
 _library = torch.library.Library("airgraph", "FRAGMENT")
 _library.define("mixed_mm(Tensor left, Tensor right, Tensor? scale=None) -> Tensor")
+_library.define("grouped_mm(Tensor left, Tensor right, Tensor scale, Tensor? zero=None) -> Tensor")
 _library.define("decode_attention(Tensor query, Tensor key, Tensor value, Tensor? mask, float scale) -> Tensor")
 # Element by element or row by row: a result may lie where an operand of its form lay.
 _pointwise = (torch.Tag.pointwise,)
@@ -28,6 +29,17 @@ def _mixed_mm(left: Tensor, right: Tensor, scale: Tensor | None = None) -> Tenso
     """left [rows, k] @ right [k, n], of whole numbers, in the type of left; times scale [n], of any type of floats."""
     product = left @ right.to(left.dtype)
     return product if scale is None else product * scale.to(left.dtype)
+
+
+def _grouped_mm(left: Tensor, right: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
+    """left [rows, k] @ the transpose of right [n, k], of int8, less zero [n, groups], of int8, times scale [n, groups].
+
+    Each zero and each scale is of as many numbers of a row as there are to one, in order. In the type of left.
+    """
+    numbers = right.view(*scale.shape, -1).to(left.dtype)
+    if zero is not None:
+        numbers = numbers - zero.to(left.dtype).unsqueeze(-1)
+    return left @ (numbers * scale.to(left.dtype).unsqueeze(-1)).view(right.shape).t()
 
 
 def _decode_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
@@ -64,18 +76,25 @@ def _form_of_product(left: Tensor, right: Tensor, scale: Tensor | None = None) -
     return left.new_empty(left.shape[0], right.shape[1])
 
 
+def _form_of_grouped(left: Tensor, right: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
+    return left.new_empty(left.shape[0], right.shape[0])
+
+
 _library.impl("mixed_mm", _mixed_mm, "CompositeExplicitAutograd")
+_library.impl("grouped_mm", _grouped_mm, "CompositeExplicitAutograd")
 _library.impl("decode_attention", _decode_attention, "CompositeExplicitAutograd")
 _library.impl("row_program", _row_program, "CompositeExplicitAutograd")
 _library.impl("row_program_", _row_program_, "CompositeExplicitAutograd")
 _library.impl("row_program.out", _row_program_out, "CompositeExplicitAutograd")
 torch.library.register_fake("airgraph::mixed_mm", _form_of_product, lib=_library)
+torch.library.register_fake("airgraph::grouped_mm", _form_of_grouped, lib=_library)
 torch.library.register_fake("airgraph::decode_attention", _form_of_attention, lib=_library)
 torch.library.register_fake("airgraph::row_program", _row_program, lib=_library)
 torch.library.register_fake("airgraph::row_program_", _row_program_, lib=_library)
 torch.library.register_fake("airgraph::row_program.out", _row_program_out, lib=_library)
 
 MIXED_MM = torch.ops.airgraph.mixed_mm.default
+GROUPED_MM = torch.ops.airgraph.grouped_mm.default
 DECODE_ATTENTION = torch.ops.airgraph.decode_attention.default
 ROW_PROGRAM = torch.ops.airgraph.row_program.default
 ROW_PROGRAM_ = torch.ops.airgraph.row_program_.default

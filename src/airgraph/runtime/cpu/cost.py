@@ -21,7 +21,8 @@ _NS_PER_BYTE = 1 / 20
 _NS_PER_FLOP = 1 / 50
 # The position of the argument whose last dimension is summed over.
 _PRODUCTS = {
-    **dict.fromkeys(("aten::mm", "aten::bmm", "aten::mv", "aten::linear", "airgraph::mixed_mm"), 0),
+    **dict.fromkeys(("aten::mm", "aten::bmm", "aten::mv", "aten::linear", "aten::_int_mm"), 0),
+    **dict.fromkeys(("airgraph::mixed_mm", "airgraph::grouped_mm"), 0),
     **dict.fromkeys(("aten::addmm", "aten::baddbmm"), 1),
 }
 

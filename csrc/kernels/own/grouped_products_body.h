@@ -1,0 +1,65 @@
+// The loops of grouped_products.h, included as row_products_body.h is, after it.
+
+// M rows of `left` from `m` on.
+template <int M>
+AIRGRAPH_SIMD void groups_of(const GroupedProducts& p, int64_t m) {
+  const float* left = p.left + m * p.left_ld;
+  typename Vec::F totals[kBlock];
+#pragma GCC unroll 4
+  for (int i = 0; i < kBlock; ++i) {
+    totals[i] = Vec::zero();
+  }
+  int64_t g = 0;
+  for (int64_t begin = 0; begin < p.k; begin += p.group, ++g) {
+    const int64_t end = begin + p.group;
+    const auto zero = p.zeros == nullptr ? Vec::zero() : Vec::set(static_cast<float>(p.zeros[g]));
+    typename Vec::F sums[M];
+#pragma GCC unroll 4
+    for (int i = 0; i < M; ++i) {
+      sums[i] = Vec::zero();
+    }
+    int64_t k = begin;
+    for (; k + Vec::kWidth <= end; k += Vec::kWidth) {
+      const auto numbers = Vec::sub(Vec::load(p.right + k), zero);
+#pragma GCC unroll 4
+      for (int i = 0; i < M; ++i) {
+        sums[i] = Vec::fma(Vec::load(left + i * p.left_ld + k), numbers, sums[i]);
+      }
+    }
+    if (k < end) {
+      const auto numbers = Vec::sub(Vec::load_part(p.right + k, end - k), zero);
+#pragma GCC unroll 4
+      for (int i = 0; i < M; ++i) {
+        sums[i] = Vec::fma(Vec::load_part(left + i * p.left_ld + k, end - k), numbers, sums[i]);
+      }
+    }
+    const auto scale = Vec::set(p.scales[g]);
+#pragma GCC unroll 4
+    for (int i = 0; i < M; ++i) {
+      totals[i] = Vec::fma(sums[i], scale, totals[i]);
+    }
+  }
+  float found[kBlock];
+  Vec::sum4(totals, found);
+#pragma GCC unroll 4
+  for (int i = 0; i < M; ++i) {
+    p.out[(m + i) * p.out_ld] = found[i];
+  }
+}
+
+AIRGRAPH_ENTRY void run_groups(const GroupedProducts& p) {
+  int64_t m = 0;
+  for (; p.rows - m >= kBlock; m += kBlock) {
+    groups_of<kBlock>(p, m);
+  }
+  switch (p.rows - m) {
+    case 3:
+      return groups_of<3>(p, m);
+    case 2:
+      return groups_of<2>(p, m);
+    case 1:
+      return groups_of<1>(p, m);
+    default:
+      return;
+  }
+}
