@@ -68,7 +68,7 @@ Outcome Launch::call(const Arguments& at) {
     return *problem;
   }
   for (const auto& input : packed_) {
-    input.packed->refresh(input.fixed.defined() ? input.fixed : at(input.index));
+    input.packed->refresh(at(input.index));
   }
   inputs.bump_versions(at);
   take_over();
@@ -99,14 +99,6 @@ size_t Launch::output_nbytes() const {
   size_t total = 0;
   for (const auto& storage : storages_) {
     total += storage.nbytes;
-  }
-  return total;
-}
-
-size_t Launch::packed_nbytes() const {
-  size_t total = 0;
-  for (const auto& input : packed_) {
-    total += input.packed->nbytes();
   }
   return total;
 }

@@ -44,7 +44,6 @@ struct FollowedStorage {
 // What products of the tape read of an argument in panels, which are made anew where the argument has changed.
 struct PackedInput {
   size_t index;
-  at::Tensor fixed;  // looked at in place of the argument, if it is never looked at; else undefined
   std::shared_ptr<PackedWeight> packed;
 };
 
@@ -75,9 +74,6 @@ class Launch {
   void add_followed(FollowedStorage storage) { followed_.push_back(std::move(storage)); }
 
   void add_packed(PackedInput input) { packed_.push_back(std::move(input)); }
-
-  // Of all that is packed.
-  size_t packed_nbytes() const;
 
   // `slot` is any tensor over the storage that the tape writes; its storage is pointed at new memory
   // whenever the caller still holds the old.

@@ -183,8 +183,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def(py::init<const at::Tensor&, const at::Tensor&>(), py::arg("weight"), py::arg("matrix"))
       .def("refresh", &PackedWeight::refresh)
       .def_property_readonly("nbytes", &PackedWeight::nbytes)
-      .def_property_readonly("address",
-                             [](const PackedWeight& self) { return reinterpret_cast<uintptr_t>(self.panels()); });
+      .def_property_readonly("address", &PackedWeight::address);
 
   py::class_<Segment>(m, "Segment")
       .def(py::init([](size_t stream, std::vector<size_t> calls, const std::vector<std::pair<size_t, size_t>>& waits,
@@ -250,12 +249,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
              }
              self.add_followed(std::move(storage));
            })
-      .def(
-          "add_packed_input",
-          [](Launch& self, size_t index, std::shared_ptr<PackedWeight> packed, const std::optional<at::Tensor>& fixed) {
-            self.add_packed({index, fixed.value_or(at::Tensor()), std::move(packed)});
-          })
-      .def_property_readonly("packed_nbytes", &Launch::packed_nbytes)
+      .def("add_packed_input",
+           [](Launch& self, size_t index, std::shared_ptr<PackedWeight> packed) {
+             self.add_packed({index, std::move(packed)});
+           })
       .def("add_output_storage", &Launch::add_output_storage)
       .def("add_output",
            [](Launch& launch, size_t storage, const py::object& dtype, std::vector<int64_t> sizes,
@@ -336,6 +333,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("point_at", [](const at::Tensor& bytes, uintptr_t address) { point_at(bytes.storage(), address); });
   m.attr("MOVES_MEMORY") = true;
   m.attr("CHOOSES_PRODUCTS") = true;
+  m.def("distrust_packed_weights", &distrust_packed_weights);
   m.def("view_at", [](const at::Tensor& bytes, const py::object& dtype, std::vector<int64_t> sizes,
                       std::vector<int64_t> strides, int64_t offset, bool conj, bool neg) {
     const TensorView view{to_dtype(dtype), std::move(sizes), std::move(strides), offset, conj, neg};

@@ -104,7 +104,7 @@ std::optional<PreparedStep> make_grouped(const torch::jit::Stack& args, c10::Arr
   ctx->right = right;
   ctx->scale = scale;
   ctx->zero = zero;
-  ctx->scale_forms = &own::row_forms(*own::element_of(scale.scalar_type()));
+  ctx->scale_forms = &own::row_forms(own::element_in(scale));
   ctx->rows = left.size(0);
   ctx->k = left.size(1);
   ctx->n = right.size(0);

@@ -46,7 +46,8 @@ void run_int_products(Step* step) {
   const auto* from = ctx.left.const_data_ptr<int8_t>();
   for (int64_t m = 0; m < products.rows; ++m) {
     for (int64_t k = 0; k < products.k; ++k) {
-      numbers[static_cast<size_t>(m * products.left_ld + k)] = from[m * ctx.left.stride(0) + k * ctx.left.stride(1)];
+      const int number = from[m * ctx.left.stride(0) + k * ctx.left.stride(1)];
+      numbers[static_cast<size_t>(m * products.left_ld + k)] = static_cast<int16_t>(number);
     }
   }
   products.left = numbers.data();

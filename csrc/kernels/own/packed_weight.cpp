@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <mutex>
+#include <new>
 #include <unordered_map>
 
 #include "../../internals/tensors.h"
@@ -17,19 +18,33 @@ const float* first_of(const at::Tensor& weight, const MatrixPlace& place) {
   return static_cast<const float*>(address_of(weight)) + place.offset;
 }
 
+std::atomic<uint64_t> trust{0};
+
 }  // namespace
+
+void distrust_packed_weights() { trust.fetch_add(1, std::memory_order_relaxed); }
 
 Contents::Contents(const at::Tensor& tensor, const MatrixPlace& place)
     : tensor_(tensor.getIntrusivePtr()),
       storage_(tensor.storage().getWeakStorageImpl()),
       address_(address_of(tensor)),
       version_(tensor._version()),
+      trust_(trust.load(std::memory_order_relaxed)),
       samples_(samples_of(tensor, place)) {}
 
 bool Contents::are_of(const at::Tensor& tensor, const MatrixPlace& place) const {
   return tensor_._unsafe_get_target() == impl_of(tensor) && storage_._unsafe_get_target() == storage_impl_of(tensor) &&
-         address_ == address_of(tensor) && can_be_told(tensor) && version_ == tensor._version() &&
-         samples_ == samples_of(tensor, place);
+         address_ == address_of(tensor) && can_be_told(tensor, place) && version_ == tensor._version() &&
+         trust_ == trust.load(std::memory_order_relaxed) && samples_ == samples_of(tensor, place);
+}
+
+bool Contents::can_be_told(const at::Tensor& tensor, const MatrixPlace& place) {
+  if (tensor.is_inference() || tensor.scalar_type() != at::kFloat || address_of(tensor) == nullptr) {
+    return false;
+  }
+  const int64_t last = place.offset + (place.k - 1) * place.stride_k + (place.n - 1) * place.stride_n;
+  const auto held = static_cast<int64_t>(tensor.storage().nbytes() / sizeof(float));
+  return tensor.storage_offset() + last < held;
 }
 
 Contents::Samples Contents::samples_of(const at::Tensor& tensor, const MatrixPlace& place) {
@@ -101,8 +116,17 @@ void PackedWeight::refresh(const at::Tensor& weight) {
     changes_ = 0;
     return;
   }
-  is_given_up_ = !Contents::can_be_told(weight) || ++changes_ > kMostChanges;
-  made_ = is_given_up_ ? nullptr : make(weight, place_);
+  made_ = nullptr;
+  is_given_up_ = !Contents::can_be_told(weight, place_) || ++changes_ > kMostChanges;
+  if (!is_given_up_) {
+    try {
+      made_ = make(weight, place_);
+    } catch (const std::bad_alloc&) {
+      is_given_up_ = true;
+    }
+  }
+  nbytes_.store(made_ == nullptr ? 0 : made_->memory.size(), std::memory_order_relaxed);
+  address_.store(reinterpret_cast<uintptr_t>(panels()), std::memory_order_relaxed);
 }
 
 std::shared_ptr<const PackedWeight::Made> PackedWeight::make(const at::Tensor& weight, const MatrixPlace& place) {

@@ -39,8 +39,8 @@ class _Weight:
 def multiply_by_groups(gm: GraphModule) -> int:
     """Replace what makes floats of a grouped matrix, and the product of few rows with it, by one operator.
 
-    Returns how many. For the CPU. Quantised weights reach a graph so (torchao's `IntxWeightOnlyConfig`, and the weight of
-    its `Int8DynamicActivationIntxWeightConfig`).
+    Returns how many. For the CPU. Quantised weights reach a graph so: those of torchao's `IntxWeightOnlyConfig` and
+    `Int8DynamicActivationIntxWeightConfig`.
     """
     use = MemoryUse(gm.graph)
     # All is asked before anything changes.

@@ -133,6 +133,8 @@ def test_small_products_and_exact_kernels_are_not_measured(folder: Path, monkeyp
         '{"format": 1, "machines": {"%s": {"24x128 @ 256 by columns + bias, 1 threads": {"own": -1, "aten": NaN}}}}',
         '{"format": 1, "machines": {"%s": 7}}',
         "\\udcff",
+        '{"format": 1, "machines": {"%s": {"24x128 @ 256 by columns + bias, 1 threads": {"own": 1e300, "aten": 2}}}}',
+        "[" * 100000,
     ],
 )
 def test_a_file_that_says_nothing_is_written_anew(folder: Path, content: str) -> None:
@@ -195,11 +197,10 @@ def test_without_the_option_nothing_is_packed(packed: None) -> None:
     assert airgraph.explain().packed_nbytes == 0 and set(ways()) == {"own"}
 
 
-@pytest.mark.parametrize("options", [{}, {"frozen_parameter": True}], ids=["watched", "frozen"])
-@pytest.mark.parametrize("how", ["in place", ".data", "load_state_dict", "optimizer"])
-def test_changes_are_seen_by_every_shape(packed: None, how: str, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("how", ["in place", ".data", "load_state_dict", "SGD", "Adam fused", "SGD fused"])
+def test_changes_are_seen_by_every_shape(packed: None, how: str) -> None:
     net = Net()
-    function = compiled(net, pack_weights=True, **options)
+    function = compiled(net, pack_weights=True)
     shapes = [torch.randn(rows, 128) for rows in (24, 64)]
     for _ in range(2):
         with torch.no_grad():
@@ -212,15 +213,98 @@ def test_changes_are_seen_by_every_shape(packed: None, how: str, options: dict[s
                     net.up.weight.data.mul_(1.5)
                 case "load_state_dict":
                     net.load_state_dict(Net().state_dict())
-        if how == "optimizer":
-            optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
-            net(shapes[0]).square().mean().backward()
+        if how.startswith(("SGD", "Adam")):
+            optimizer = getattr(torch.optim, how.split()[0])(net.parameters(), lr=0.5, fused="fused" in how)
+            # Of which most gradients are zero.
+            net(torch.eye(128)[5:6]).square().mean().backward()
             optimizer.step()
             net.zero_grad()
     with torch.no_grad():
         for x in shapes:
             torch.testing.assert_close(function(x), net(x))
     assert set(ways()) == {"packed"}
+
+
+@torch.no_grad()
+def test_parameters_that_are_not_looked_at_are_not_packed(packed: None) -> None:
+    compiled(Net(), pack_weights=True, frozen_parameter=True)(torch.randn(24, 128))
+    assert airgraph.explain().packed_nbytes == 0 and set(ways()) == {"own"}
+
+
+@torch.no_grad()
+def test_weights_that_share_memory_and_not_their_versions_are_not_packed(packed: None) -> None:
+    class Tied(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.head = torch.nn.Embedding(256, 128), torch.nn.Linear(128, 256, bias=False)
+            self.head.weight.data = self.embedding.weight.data
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return self.head(self.embedding(tokens))
+
+    net, tokens = Tied(), torch.arange(24)
+    function = compiled(net, pack_weights=True)
+    for weight in (net.head.weight, net.embedding.weight):
+        torch.testing.assert_close(function(tokens), net(tokens))
+        weight[5].zero_()
+    torch.testing.assert_close(function(tokens), net(tokens))
+    assert airgraph.explain().packed_nbytes == 0
+
+
+@torch.no_grad()
+def test_large_products_are_blas(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = told(monkeypatch, own=1000.0, aten=2000.0)
+    compiled(torch.nn.Linear(2048, 1024))(torch.randn(300, 2048))
+    assert ways() == ["aten"] and not asked
+
+
+@torch.no_grad()
+def test_of_a_large_matrix_some_columns_are_measured(folder: Path) -> None:
+    net, x = torch.nn.Linear(2048, 5000), torch.randn(10, 2048)
+    torch.testing.assert_close(compiled(net)(x), net(x))
+    (row,) = airgraph.explain().to_dict()["products"]
+    assert row["product"].startswith("12x2048 @ 5000") and row["measured_us"].keys() == {"own", "aten"}
+
+
+@torch.no_grad()
+def test_what_our_kernel_does_not_serve_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told(monkeypatch, own=1000.0, aten=2000.0)
+    function = torch.compile(lambda b, x, w: torch.addmm(b, x, w), backend="airgraph")
+    operands = torch.randn(24, 64), torch.randn(24, 128), torch.randn(128, 64)
+    torch.testing.assert_close(function(*operands), torch.addmm(*operands))
+    assert ways() == ["aten"]
+
+
+@torch.no_grad()
+def test_without_a_home_all_is_known_to_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr("airgraph.environment.cache_folder", nowhere)
+    net, x = Net(), torch.randn(24, 128)
+    torch.testing.assert_close(compiled(net)(x), net(x))
+    assert all(row["measured_us"] for row in airgraph.explain().to_dict()["products"])
+
+
+@torch.no_grad()
+def test_without_memory_nothing_is_measured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def tape(*args: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(module, "_tape", tape)
+    net, x = Net(), torch.randn(24, 128)
+    torch.testing.assert_close(compiled(net)(x), net(x))
+    assert ways() == ["aten", "aten"] and not (folder / FILE).exists()
+
+
+@torch.no_grad()
+def test_a_profile_is_of_the_same_kernels_and_measures_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = told(monkeypatch, own=1000.0, aten=500.0)
+    compiled(Net())(torch.randn(24, 128))
+    before = list(asked)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
+    airgraph.explain(profile=True)
+    assert asked == before
 
 
 @torch.no_grad()

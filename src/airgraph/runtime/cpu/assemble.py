@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 from collections import Counter
@@ -23,7 +24,7 @@ from airgraph.runtime.choices import Choice
 from airgraph.runtime.cpu.beside import beside_one_another
 from airgraph.runtime.cpu.out_variants import functional_of, is_elementwise, out_overload, takes_any_strides
 from airgraph.runtime.cpu.product_times import product_times
-from airgraph.runtime.cpu.products import Way, choose, product_of
+from airgraph.runtime.cpu.products import Way, choose, packed_weight, product_of
 from airgraph.runtime.cpu.tape import BufferKind, Call, Recording, TensorRef
 from airgraph.runtime.engine.loading import engine
 
@@ -47,15 +48,18 @@ class ArenaPlan:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """An argument that a tape may read in panels, as long as it is what it was. index: among the arguments."""
+    """An argument that is used where it lies. index: among the arguments. may_be_packed: whether a tape may read it in
+    panels, as long as it is what it was."""
 
     index: int
     arg: torch.Tensor
+    may_be_packed: bool
 
-    def holds(self, matrix: torch.Tensor) -> bool:
-        """Whether a matrix of floats over the same storage lies within it."""
-        begin, end = self.arg.data_ptr(), self.arg.data_ptr() + span_nbytes(self.arg)
-        return begin <= matrix.data_ptr() and matrix.data_ptr() + span_nbytes(matrix) <= end
+    def overlap_nbytes(self, matrix: torch.Tensor) -> int:
+        """How many bytes of a matrix over the same storage lie within it."""
+        begin = max(self.arg.data_ptr(), matrix.data_ptr())
+        end = min(each.data_ptr() + span_nbytes(each) for each in (self.arg, matrix))
+        return max(0, end - begin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +147,13 @@ def assemble(
     *,
     exact: bool,
     weights: Mapping[int, Sequence[Weight]] = MappingProxyType({}),
+    products: Mapping[int, Choice] | None = None,
 ) -> Assembled:
     """Prepare a tape.
 
     placed: the buffers that do not lie in the arena, as bytes. lease: holds a region for the arena. max_streams: that
-    run beside one another; None: one a core. exact: by eager's kernels only. weights: in each buffer, those that may be
-    kept in panels.
+    run beside one another; None: one a core. exact: by eager's kernels only. weights: in each buffer, the arguments, of
+    which some may be kept in panels. products: how those of many rows were chosen to be computed before; None: choose.
     Raises UnsupportedGraph naming operator and line if the engine cannot serve a call.
     """
     if lease.region is None:
@@ -167,22 +172,26 @@ def assemble(
     touches = Counter(itertools.chain.from_iterable(recording.touched))
     calls = [_as_functional(call) for call in recording.calls]
     view = functools.partial(_view, native, data)
-    products: dict[int, Choice] = {}
-    if native.CHOOSES_PRODUCTS and not exact:
+    chosen: dict[int, Choice] = dict(products or {})
+    if products is None and native.CHOOSES_PRODUCTS and not exact:
         there = {index for index, buffer in enumerate(recording.buffers) if buffer.kind is BufferKind.EXTERNAL}
         written = {ref.buffer for call in recording.calls for ref in call.writes()}
-        products = choose(calls, view, there, weights.keys() - written, product_times())
+        packable = {index for index, given in weights.items() if any(each.may_be_packed for each in given)} - written
+        chosen = choose(calls, view, there, packable, product_times())
     packed: list[PackedOperand] = []
     for index, (call, served) in enumerate(zip(recording.calls, calls, strict=True)):
-        choice = products.get(index)
+        choice = chosen.get(index)
         product = product_of(served) if choice is not None and choice.way is Way.PACKED else None
-        operand = None if product is None else _packed(view(product.right), weights[product.right.buffer])
+        operand = None if product is None else _packed(view(product.right), weights.get(product.right.buffer, ()))
         # A result that is written into an argument is needed whoever reads it.
         needed = [served is not call or ref.buffer in placed or touches[ref.buffer] > 1 for ref in served.outs]
         by_aten = exact or (choice is not None and choice.way is Way.ATEN)
         tiers.append(_append(native, tape, served, view, needed, by_aten, operand))
         if operand is not None and tiers[-1] == "own":
             packed.append(operand)
+        elif choice is not None:
+            # Its weight may not be packed, or its operands lie otherwise than is served.
+            chosen[index] = dataclasses.replace(choice, way=Way.OWN if tiers[-1] == "own" else Way.ATEN)
     beside = beside_one_another(recording, max_streams, tiers)
     if beside is not None:
         segments = [
@@ -191,12 +200,16 @@ def assemble(
         ]
         tape.run_beside(segments, beside.threads, beside.is_worth_waking)
     threads = 1 if beside is None else beside.threads
-    return Assembled(tape, tuple(data), lease, arena, tuple(tiers), threads, exact, products, tuple(packed))
+    return Assembled(tape, tuple(data), lease, arena, tuple(tiers), threads, exact, chosen, tuple(packed))
 
 
 def _packed(matrix: torch.Tensor, weights: Iterable[Weight]) -> PackedOperand | None:
-    weight = next((each for each in weights if each.holds(matrix)), None)
-    return None if weight is None else PackedOperand(weight, engine().PackedWeight(weight.arg, matrix))
+    """None: what the matrix lies in may not be packed, or several arguments share its memory, each with versions of its
+    own."""
+    sharing = [each for each in weights if each.overlap_nbytes(matrix)]
+    if len(sharing) != 1 or not sharing[0].may_be_packed or sharing[0].overlap_nbytes(matrix) < span_nbytes(matrix):
+        return None
+    return PackedOperand(sharing[0], packed_weight(sharing[0].arg, matrix))
 
 
 def _as_functional(call: Call) -> Call:

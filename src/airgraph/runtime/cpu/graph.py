@@ -94,7 +94,9 @@ class CpuGraph(LaunchedGraph):
 
     def profile(self) -> tuple[Span, ...]:
         try:
-            return profile(self._recording, self.arena, self.threads, exact=self._exact)
+            return profile(
+                self._recording, self.arena, self.threads, exact=self._exact, products=self._assembled.products
+            )
         except self.failure as failure:
             raise self.error_of(failure) from failure
 

@@ -7,6 +7,8 @@ weights one after another, as a replay reads them: a single one would stay in th
 from __future__ import annotations
 
 import enum
+import functools
+import logging
 import math
 import time
 from collections import defaultdict
@@ -20,22 +22,27 @@ from airgraph.runtime.choices import Choice
 from airgraph.runtime.cpu.product_times import ProductTimes, Times
 from airgraph.runtime.cpu.tape import Call, TensorRef
 from airgraph.runtime.engine.loading import engine
+from airgraph.torch_internals.modes import without_modes
 
-__all__ = ["Product", "Way", "choose", "product_of"]
+__all__ = ["Product", "Way", "choose", "packed_weight", "product_of"]
+
+log = logging.getLogger(__name__)
 
 aten = torch.ops.aten
 
 # As in csrc/kernels/own/products.cpp: with fewer rows, memory decides, and the kernels of ours are made for that.
 _FEW_ROWS = 8
-# Multiplications of a product that is not worth measuring, and of what one measurement computes at most.
-_SMALL = 200_000
-_MEASURED = 100_000_000
-# At least, and for so long at least, but not more than so many.
-_ROUNDS, _MOST_ROUNDS, _ROUNDS_NS = 3, 20, 5_000_000
+# Multiplications of a product that is not worth measuring; and of one that is ATen's: where arithmetic takes so long,
+# nothing else does, and BLAS is at its best.
+_SMALL, _LARGE = 200_000, 400_000_000
+# Of a matrix so many bytes are measured at most, of all its rows and some of its columns; and of all matrices together.
+_MATRIX_NBYTES, _ALL_NBYTES = 16 << 20, 64 << 20
+# At least so many rounds, and for so long at least, but not more than so many.
+_ROUNDS, _MOST_ROUNDS, _ROUNDS_NS = 2, 20, 5_000_000
 # By how much another way must be faster than ours.
 _WORTH = 0.95
-# Numbers of rows between which nothing is measured: times of near ones have nearly the same ratio.
-_ROWS = (12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+# Sizes between which nothing is measured: times of near ones have nearly the same ratio.
+_SIZES = (12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
 
 class Way(enum.StrEnum):
@@ -65,11 +72,20 @@ class Product:
 
     def key(self, threads: int) -> str:
         """Alike for products that take the same time, about."""
-        batch = f"{self.left.shape[0]} x " if len(self.left.shape) == 3 else ""
-        rows = next((most for most in _ROWS if self.rows <= most), _ROWS[-1])
+        k, n = self.right.shape[-2:]
+        batch = ""
+        if len(self.left.shape) == 3:
+            # Such as scores of attention, whose sizes are those of the sequence.
+            batch, k, n = f"{self.left.shape[0]} x ", _rounded(k), _rounded(n)
         lies = "by columns" if self.right.stride[-2] == 1 else "by rows"
         bias = " + bias" if self.bias is not None else ""
-        return f"{batch}{rows}x{self.left.shape[-1]} @ {self.right.shape[-1]} {lies}{bias}, {threads} threads"
+        precision = torch.get_float32_matmul_precision()
+        less = "" if precision == "highest" else f", {precision} precision"
+        return f"{batch}{_rounded(self.rows)}x{k} @ {n} {lies}{bias}, {threads} threads{less}"
+
+
+def _rounded(size: int) -> int:
+    return next((most for most in _SIZES if size <= most), 1 << (size - 1).bit_length())
 
 
 _OPERANDS: Mapping[object, tuple[int, int, int | None]] = {
@@ -89,6 +105,8 @@ def product_of(call: Call) -> Product | None:
     bias = None if places[2] is None else call.args[places[2]]
     refs = [left, right, call.outs[0], *([] if bias is None else [bias])]
     if any(ref.dtype is not torch.float32 or 0 in ref.shape for ref in refs) or left.shape[-2] <= _FEW_ROWS:
+        return None
+    if left.stride[-1] != 1 and left.shape[-1] != 1:
         return None
     return Product(call, left, right, bias)
 
@@ -115,12 +133,20 @@ def choose(
     measured: dict[str, Times] = {}
     for (key, is_packable), members in groups.items():
         ways = (Way.OWN, Way.ATEN, *((Way.PACKED,) if is_packable else ()))
+        pieces = [_piece(products[index]) for index in members]
         known: Times = {}
-        if products[members[0]].multiplications > _SMALL:
+        best = Way.OWN
+        if pieces[0].multiplications > _LARGE:
+            best = Way.ATEN
+        elif pieces[0].multiplications > _SMALL:
             known = measured.get(key) or times.get(key) or {}
-            if not known.keys() >= set(ways):
-                known = measured[key] = _measure([products[index] for index in members], ways, view, readable)
-        choice = Choice(key, _best(known, ways), {way.value: known[way] for way in ways} if known else {})
+            if not known.keys() >= {way.value for way in ways}:
+                parts = products[members[0]].multiplications / pieces[0].multiplications
+                known = {way: ns * parts for way, ns in _measure(pieces, ways, view, readable).items()}
+                if known:
+                    measured[key] = known
+            best = _best(known, ways)
+        choice = Choice(key, best, {way.value: known[way] for way in ways if way in known})
         chosen.update(dict.fromkeys(members, choice))
     if measured:
         times.add(measured)
@@ -128,11 +154,26 @@ def choose(
 
 
 def _best(times: Times, ways: Iterable[Way]) -> Way:
-    best = Way.OWN
+    # What is not served, or had no memory, has no time.
+    best = Way.OWN if Way.OWN in times else Way.ATEN
     for way in ways:
-        if times and times[way] < _WORTH * times[best]:
+        if times.get(way, math.inf) < _WORTH * times.get(best, math.inf):
             best = way
     return best
+
+
+def _piece(product: Product) -> Product:
+    """The first columns of a product, where its matrix is large."""
+    k, n = product.right.shape[-2:]
+    most = max(256, _MATRIX_NBYTES // (4 * k) // 64 * 64)
+    if n <= most:
+        return product
+
+    def cut(ref: TensorRef) -> TensorRef:
+        return replace(ref, shape=(*ref.shape[:-1], min(ref.shape[-1], most)))
+
+    call = replace(product.call, outs=(cut(product.call.outs[0]),))
+    return Product(call, product.left, cut(product.right), None if product.bias is None else cut(product.bias))
 
 
 def _measure(
@@ -141,41 +182,48 @@ def _measure(
     view: Callable[[TensorRef], torch.Tensor],
     readable: Collection[int],
 ) -> Times:
-    """Each way's nanoseconds for one product, the best of some rounds that alternate."""
-    few = [_with_fewer_rows(product) for product in products]
-    few = few[: max(1, _MEASURED // few[0].multiplications)]
-    # Tensors of inference mode count no versions, by which what is packed is known.
-    with torch.inference_mode(False), torch.no_grad():
-        tapes = {way: _tape(few, way, view, readable) for way in ways}
-        best = dict.fromkeys(ways, math.inf)
-        start = time.perf_counter_ns()
-        for done in range(_MOST_ROUNDS):
-            if done > _ROUNDS and time.perf_counter_ns() - start > _ROUNDS_NS:
-                break
-            for way, tape in tapes.items():
-                begin = time.perf_counter_ns()
-                tape.replay()
-                best[way] = min(best[way], time.perf_counter_ns() - begin)
+    """Each way's nanoseconds for one product, the best of some rounds that alternate; none where there is no memory to
+    measure them."""
+    matrix_nbytes = 4 * math.prod(products[0].right.shape)
+    few = products[: max(1, min(_LARGE // products[0].multiplications, _ALL_NBYTES // matrix_nbytes))]
+    best: dict[Way, float] = {}
+    try:
+        # Tensors of inference mode count no versions, by which what is packed is known.
+        with torch.inference_mode(False), torch.no_grad(), without_modes():
+            tapes = {way: tape for way in ways if (tape := _tape(few, way, view, readable)) is not None}
+            start = time.perf_counter_ns()
+            for done in range(_MOST_ROUNDS):
+                if done >= _ROUNDS and time.perf_counter_ns() - start > _ROUNDS_NS:
+                    break
+                for way, tape in tapes.items():
+                    begin = time.perf_counter_ns()
+                    tape.replay()
+                    best[way] = min(best.get(way, math.inf), time.perf_counter_ns() - begin)
+    except (MemoryError, RuntimeError) as error:
+        log.info("products are not measured: %s", error)
+        return {}
     return {way.value: ns / len(few) for way, ns in best.items()}
 
 
-def _with_fewer_rows(product: Product) -> Product:
-    """So many that one product is not too much to measure."""
-    most = max(_FEW_ROWS + 1, min(_ROWS[-1], product.rows * _MEASURED // product.multiplications))
-    if product.rows <= most:
-        return product
+def packed_weight(weight: torch.Tensor, matrix: torch.Tensor) -> Any:
+    """Panels of a matrix within a weight, which the engine makes anew when the weight has changed."""
+    _watch_optimizers()
+    return engine().PackedWeight(weight, matrix)
 
-    def cut(ref: TensorRef) -> TensorRef:
-        return replace(ref, shape=(*ref.shape[:-2], most, ref.shape[-1]))
 
-    out = product.call.outs[0]
-    return replace(product, left=cut(product.left), call=replace(product.call, outs=(cut(out),)))
+@functools.cache
+def _watch_optimizers() -> None:
+    """Fused optimizers write to parameters without counting it."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    distrust = engine().distrust_packed_weights
+    register_optimizer_step_post_hook(lambda optimizer, args, kwargs: distrust())
 
 
 def _tape(
     products: Sequence[Product], way: Way, view: Callable[[TensorRef], torch.Tensor], readable: Collection[int]
-) -> Any:
-    """Of the engine: these products, one after another."""
+) -> Any | None:
+    """Of the engine: these products, one after another. None: they are not computed so."""
     native = engine()
     tape = native.Tape()
     made: dict[tuple[object, ...], torch.Tensor] = {}
@@ -193,7 +241,7 @@ def _tape(
         if product.bias is not None:
             args.insert(0, scratch("bias", product.bias))
         schema = product.call.op._schema
-        tape.append(
+        tier = tape.append(
             native.RecordedCall(
                 name=schema.name,
                 overload=schema.overload_name,
@@ -208,4 +256,6 @@ def _tape(
                 packed=native.PackedWeight(right, right) if way is Way.PACKED else None,
             )
         )
+        if way is not Way.ATEN and tier != "own":
+            return None
     return tape

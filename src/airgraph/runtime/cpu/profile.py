@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 
 import torch
 
 from airgraph.memory.footprint import Footprint
 from airgraph.memory.pool import ArenaPool
 from airgraph.program.stream_marks import DEFAULT
+from airgraph.runtime.choices import Choice
 from airgraph.runtime.cpu.assemble import ArenaPlan, assemble
 from airgraph.runtime.cpu.tape import Buffer, BufferKind, Call, Recording
 from airgraph.runtime.engine.loading import engine
@@ -21,12 +22,15 @@ __all__ = ["profile"]
 _ROUNDS = 5
 
 
-def profile(recording: Recording, arena: ArenaPlan, threads: int, *, exact: bool) -> tuple[Span, ...]:
+def profile(
+    recording: Recording, arena: ArenaPlan, threads: int, *, exact: bool, products: Mapping[int, Choice]
+) -> tuple[Span, ...]:
     """When each call of a recording runs, in their order.
 
     What the graph writes is a copy, user inputs are zeros, parameters are read where they lie. threads: that run it at
-    most. exact: by eager's kernels only. torch's generator is as before. Operators of the user's run as in any replay.
-    Raises ReplayFailure of the engine where an operator fails.
+    most. exact: by eager's kernels only. products: as in the graph, but that weights are read as they lie. torch's
+    generator is as before. Operators of the user's run as in any replay. Raises ReplayFailure of the engine where an
+    operator fails.
     """
     native = engine()
     written = {ref.buffer for call in recording.calls for ref in call.writes()}
@@ -41,7 +45,7 @@ def profile(recording: Recording, arena: ArenaPlan, threads: int, *, exact: bool
             if there is not None:
                 placed[index].copy_(there)
     lease = ArenaPool(native.ReplayLock()).take(Footprint(arena.plan.peak))
-    assembled = assemble(recording, arena, placed, lease, threads, exact=exact)
+    assembled = assemble(recording, arena, placed, lease, threads, exact=exact, products=products)
     with torch.random.fork_rng(devices=[]):
         moments = assembled.tape.timeline(_ROUNDS)
     start = min((begin for begin, _, _ in moments), default=0)

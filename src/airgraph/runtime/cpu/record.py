@@ -112,11 +112,8 @@ def record(program: CaptureProgram, inputs: Sequence[CaptureInput], pool: ArenaP
         followed is not None,
     )
     bind_inputs(launch, inputs, {index: assembled.view(ref) for index, ref in copied.items()})
-    watched = {each.index: each.is_watched for each in inputs}
     for operand in assembled.packed:
-        weight = operand.weight
-        is_watched = watched[weight.index]
-        launch.add_packed_input(weight.index, operand.panels, None if is_watched else weight.arg)
+        launch.add_packed_input(operand.weight.index, operand.panels)
     for buffer, members in (followed or {}).items():
         launch.add_followed_storage(assembled.data[buffer], members)
     storages = {buffer: launch.add_output_storage(assembled.data[buffer]) for buffer in made}
@@ -137,13 +134,17 @@ def record(program: CaptureProgram, inputs: Sequence[CaptureInput], pool: ArenaP
 
 
 def _weights(recorder: Recorder, inputs: Sequence[CaptureInput]) -> dict[int, list[Weight]]:
-    """The parameters and buffers that lie in each buffer, where they count their versions."""
+    """The arguments that lie in each buffer. Packed may be parameters and buffers that count their versions and are
+    looked at in each call."""
     found: dict[int, list[Weight]] = {}
     for each in inputs:
-        if each.plan.role is InputRole.STATIC and each.policy is InputPolicy.IN_PLACE and not each.arg.is_inference():
-            buffer = recorder.buffer_of(each.arg)
-            if buffer is not None:
-                found.setdefault(buffer, []).append(Weight(each.index, each.arg))
+        if each.policy in (InputPolicy.KEY, InputPolicy.COPY):
+            continue
+        buffer = recorder.buffer_of(each.arg)
+        if buffer is not None:
+            is_static = each.plan.role is InputRole.STATIC and each.policy is InputPolicy.IN_PLACE
+            may_be_packed = is_static and each.is_watched and not each.arg.is_inference()
+            found.setdefault(buffer, []).append(Weight(each.index, each.arg, may_be_packed))
     return found
 
 
