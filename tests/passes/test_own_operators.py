@@ -233,7 +233,10 @@ class TestWhatIsWrittenMeanwhile:
                 other.copy_(one)
             expected = program(*theirs)
             out, _ = changes(program, *mine, **options)
-            torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-2)
+            ours, eagers = ((each,) if isinstance(each, Tensor) else each for each in (out, expected))
+            for one, other in zip(ours, eagers, strict=True):
+                # Results that are small are so by cancelling.
+                torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6 * float(other.abs().max()) + 1e-2)
 
     @staticmethod
     def args() -> tuple[Tensor, ...]:

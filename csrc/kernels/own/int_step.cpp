@@ -46,8 +46,8 @@ void run_int_products(Step* step) {
   const auto* from = ctx.left.const_data_ptr<int8_t>();
   for (int64_t m = 0; m < products.rows; ++m) {
     for (int64_t k = 0; k < products.k; ++k) {
-      const int number = from[m * ctx.left.stride(0) + k * ctx.left.stride(1)];
-      numbers[static_cast<size_t>(m * products.left_ld + k)] = static_cast<int16_t>(number);
+      const int8_t number = from[m * ctx.left.stride(0) + k * ctx.left.stride(1)];
+      numbers[static_cast<size_t>(m * products.left_ld + k)] = number;
     }
   }
   products.left = numbers.data();

@@ -161,8 +161,13 @@ def test_processes_add_to_one_file(tmp_path: Path) -> None:
         "times = ProductTimes(Path(sys.argv[1]))\n"
         "for i in range(20): times.add({f'{sys.argv[2]} {i}': {'own': 1.0}})"
     )
-    started = [subprocess.Popen([sys.executable, "-c", program, str(file), name]) for name in "ab"]
-    assert [each.wait() for each in started] == [0, 0]
+    other = subprocess.Popen([sys.executable, "-c", program, str(file), "a"])
+    times = ProductTimes(file)
+    while not file.exists() and other.poll() is None:
+        pass
+    for i in range(20):
+        times.add({f"b {i}": {"own": 1.0}})
+    assert other.wait() == 0
     times = ProductTimes(file)
     assert all(times.get(f"{name} {i}") == {"own": 1.0} for name in "ab" for i in range(20))
     assert not list(tmp_path.glob(f"{FILE}?*")) or {each.name for each in tmp_path.iterdir()} == {FILE, f"{FILE}.lock"}
