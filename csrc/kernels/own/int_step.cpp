@@ -45,10 +45,7 @@ void run_int_products(Step* step) {
   numbers.assign(static_cast<size_t>(products.rows * products.left_ld), 0);
   const auto* from = ctx.left.const_data_ptr<int8_t>();
   for (int64_t m = 0; m < products.rows; ++m) {
-    for (int64_t k = 0; k < products.k; ++k) {
-      const int8_t number = from[m * ctx.left.stride(0) + k * ctx.left.stride(1)];
-      numbers[static_cast<size_t>(m * products.left_ld + k)] = number;
-    }
+    std::copy_n(from + m * ctx.left.stride(0), products.k, numbers.begin() + m * products.left_ld);
   }
   products.left = numbers.data();
   products.right = ctx.right.const_data_ptr<int8_t>();
@@ -69,8 +66,8 @@ std::optional<PreparedStep> make_int_product(const torch::jit::Stack& args, c10:
   const int64_t k = left.size(1);
   const bool is_served = left.scalar_type() == at::kChar && right.scalar_type() == at::kChar &&
                          out.scalar_type() == at::kInt && left.size(0) <= kMostIntRows && k > 0 && k <= kMostIntK &&
-                         (right.stride(0) == 1 || k == 1) && (n == 1 || right.stride(1) >= k) &&
-                         (n == 1 || out.stride(1) == 1);
+                         (left.stride(1) == 1 || k == 1) && (right.stride(0) == 1 || k == 1) &&
+                         (n == 1 || right.stride(1) >= k) && (n == 1 || out.stride(1) == 1);
   if (!is_served) {
     return std::nullopt;
   }
