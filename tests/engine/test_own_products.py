@@ -252,6 +252,8 @@ def test_every_instruction_set(limit: str) -> None:
     name, value = limit.split("=")
     if "ATEN_CPU_CAPABILITY" in os.environ or "AIRGRAPH_CPU_DOTS" in os.environ:
         pytest.skip("this is such a process")
+    if value != "default" and torch.backends.cpu.get_cpu_capability() != "AVX512":
+        pytest.skip("every process here is such a one")
     here = Path(__file__).parent
     files = [
         str(here / name)
