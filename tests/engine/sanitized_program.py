@@ -144,6 +144,42 @@ def kernels_of_our_own() -> None:
     torch.set_num_threads(1)
 
 
+def products_of_many_rows_and_of_integers() -> None:
+    """Some end in parts of a panel and of a group; parts of a loop are shared among threads."""
+    native = engine()
+    torch.set_num_threads(2)
+    try:
+        for rows, n, k in ((9, 1, 1), (31, 33, 129), (70, 300, 700)):
+            left, weight = torch.randn(rows, k), torch.randn(n, k)
+            low, few = torch.randint(-8, 8, (n, k), dtype=torch.int8), left[:3]
+            panels = native.PackedWeight(weight, weight.t())
+            outs = [torch.empty(rows, n), torch.empty(rows, n), torch.empty(3, n), torch.empty(3, n, dtype=torch.int32)]
+            whole = torch.randint(-128, 128, (3, k), dtype=torch.int8)
+            scale, zero = torch.rand(n, 1), torch.ones(n, 1, dtype=torch.int8)
+            calls = [
+                ("aten::mm", (left, weight.t()), None),
+                ("aten::mm", (left, weight.t()), panels),
+                ("airgraph::grouped_mm", (few, low, scale, zero), None),
+                ("aten::_int_mm", (whole, low.t()), None),
+            ]
+            tape = native.Tape()
+            for (name, args, packed), out in zip(calls, outs, strict=True):
+                given = {"args": args, "kwargs": {}, "outs": [out], "fresh": [True], "needed": [True]}
+                call = native.RecordedCall(
+                    name=name, overload="", **given, out_overload=None, redispatch=False, exact=False, packed=packed
+                )
+                assert tape.append(call) == "own"
+            for _ in range(3):
+                tape.replay()
+                torch.testing.assert_close(outs[0], left @ weight.t(), rtol=1e-4, atol=1e-3)
+                assert torch.equal(outs[0], outs[1])
+                assert torch.equal(outs[3].long(), whole.long() @ low.long().t())
+                weight.add_(1)
+                panels.refresh(weight)
+    finally:
+        torch.set_num_threads(1)
+
+
 def held_outputs_and_threads() -> None:
     graph = torch.fx.Graph()
     x, w = graph.placeholder("x"), graph.placeholder("w")
@@ -181,5 +217,6 @@ if __name__ == "__main__":
     failing_kernel()
     streams_beside_one_another()
     kernels_of_our_own()
+    products_of_many_rows_and_of_integers()
     held_outputs_and_threads()
     print("sanitized program passed")
