@@ -114,7 +114,7 @@ def test_nothing_is_measured_twice(folder: Path, monkeypatch: pytest.MonkeyPatch
 @torch.no_grad()
 def test_small_products_and_exact_kernels_are_not_measured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = told(monkeypatch, own=1000.0, aten=500.0)
-    compiled(torch.nn.Linear(16, 16))(torch.randn(24, 16))
+    compiled(torch.nn.Sequential(torch.nn.Linear(16, 16)))(torch.randn(24, 16))
     assert ways() == ["own"]
     compiled(Net(), kernels="exact")(torch.randn(24, 128))
     assert not asked and len(ways()) == 1
@@ -259,13 +259,13 @@ def test_weights_that_share_memory_and_not_their_versions_are_not_packed(packed:
 @torch.no_grad()
 def test_large_products_are_blas(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = told(monkeypatch, own=1000.0, aten=2000.0)
-    compiled(torch.nn.Linear(2048, 1024))(torch.randn(300, 2048))
+    compiled(torch.nn.Sequential(torch.nn.Linear(2048, 1024)))(torch.randn(300, 2048))
     assert ways() == ["aten"] and not asked
 
 
 @torch.no_grad()
 def test_of_a_large_matrix_some_columns_are_measured(folder: Path) -> None:
-    net, x = torch.nn.Linear(2048, 5000), torch.randn(10, 2048)
+    net, x = torch.nn.Sequential(torch.nn.Linear(2048, 5000)), torch.randn(10, 2048)
     torch.testing.assert_close(compiled(net)(x), net(x))
     (row,) = airgraph.explain().to_dict()["products"]
     assert row["product"].startswith("12x2048 @ 5000") and row["measured_us"].keys() == {"own", "aten"}
