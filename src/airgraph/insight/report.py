@@ -136,7 +136,7 @@ class Report:
             products.add_column(column, overflow="fold")
         for row in self.products:
             measured = ", ".join(f"{way} {us:.1f}" for way, us in row["measured_us"].items())
-            products.add_row(*(str(row[column]) for column in _PRODUCT_ROW[:-1]), measured or "too small")
+            products.add_row(*(str(row[column]) for column in _PRODUCT_ROW[:-1]), measured or "not measured")
         out = io.StringIO()
         console = Console(file=out, width=140)
         console.print(graphs)
@@ -193,7 +193,7 @@ def _product_rows(records: Iterable[GraphRecord]) -> Iterator[dict[str, Any]]:
     for record, device_graph in _captured(records):
         for choice, calls in device_graph.products.items():
             measured = {way: ns / 1e3 for way, ns in choice.times.items()}
-            values = (record.name, record.key, choice.product, calls, str(choice.way), measured)
+            values = (record.name, record.key, choice.product, calls, choice.way, measured)
             yield dict(zip(_PRODUCT_ROW, values, strict=True))
 
 

@@ -181,17 +181,17 @@ def assemble(
     packed: list[PackedOperand] = []
     for index, (call, served) in enumerate(zip(recording.calls, calls, strict=True)):
         choice = chosen.get(index)
-        product = product_of(served) if choice is not None and choice.way is Way.PACKED else None
+        product = product_of(served) if choice is not None and choice.way == Way.PACKED else None
         operand = None if product is None else _packed(view(product.right), weights.get(product.right.buffer, ()))
         # A result that is written into an argument is needed whoever reads it.
         needed = [served is not call or ref.buffer in placed or touches[ref.buffer] > 1 for ref in served.outs]
-        by_aten = exact or (choice is not None and choice.way is Way.ATEN)
+        by_aten = exact or (choice is not None and choice.way == Way.ATEN)
         tiers.append(_append(native, tape, served, view, needed, by_aten, operand))
         if operand is not None and tiers[-1] == "own":
             packed.append(operand)
         elif choice is not None:
             # Its weight may not be packed, or its operands lie otherwise than is served.
-            chosen[index] = dataclasses.replace(choice, way=Way.OWN if tiers[-1] == "own" else Way.ATEN)
+            chosen[index] = dataclasses.replace(choice, way=(Way.OWN if tiers[-1] == "own" else Way.ATEN).value)
     beside = beside_one_another(recording, max_streams, tiers)
     if beside is not None:
         segments = [

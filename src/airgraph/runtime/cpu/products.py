@@ -45,7 +45,7 @@ _WORTH = 0.95
 _SIZES = (12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
 
-class Way(enum.StrEnum):
+class Way(str, enum.Enum):
     """How a product is computed."""
 
     OWN = "own"
@@ -146,7 +146,7 @@ def choose(
                 if known:
                     measured[key] = known
             best = _best(known, ways)
-        choice = Choice(key, best, {way.value: known[way] for way in ways if way in known})
+        choice = Choice(key, best.value, {way.value: known[way] for way in ways if way in known})
         chosen.update(dict.fromkeys(members, choice))
     if measured:
         times.add(measured)
