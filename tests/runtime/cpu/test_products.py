@@ -257,6 +257,15 @@ def test_weights_that_share_memory_and_not_their_versions_are_not_packed(packed:
 
 
 @torch.no_grad()
+def test_what_may_not_be_packed_takes_the_best_of_the_other_ways(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told(monkeypatch, own=2000.0, aten=1000.0, packed=500.0)
+    net = Net()
+    net.down.weight.data = net.up.weight.data.view(128, 256)
+    compiled(net, pack_weights=True)(torch.randn(24, 128))
+    assert ways() == ["aten", "aten"]
+
+
+@torch.no_grad()
 def test_large_products_are_blas(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = told(monkeypatch, own=1000.0, aten=2000.0)
     compiled(torch.nn.Sequential(torch.nn.Linear(2048, 1024)))(torch.randn(300, 2048))

@@ -172,17 +172,23 @@ def assemble(
     touches = Counter(itertools.chain.from_iterable(recording.touched))
     calls = [_as_functional(call) for call in recording.calls]
     view = functools.partial(_view, native, data)
+    written = {ref.buffer for call in recording.calls for ref in call.writes()} if weights else set()
+
+    def weight_of(ref: TensorRef) -> Weight | None:
+        return None if ref.buffer in written else _weight_of(view(ref), weights.get(ref.buffer, ()))
+
     chosen: dict[int, Choice] = dict(products or {})
     if products is None and native.CHOOSES_PRODUCTS and not exact:
         there = {index for index, buffer in enumerate(recording.buffers) if buffer.kind is BufferKind.EXTERNAL}
-        written = {ref.buffer for call in recording.calls for ref in call.writes()}
-        packable = {index for index, given in weights.items() if any(each.may_be_packed for each in given)} - written
-        chosen = choose(calls, view, there, packable, product_times())
+        chosen = choose(calls, view, there, lambda ref: weight_of(ref) is not None, product_times())
     packed: list[PackedOperand] = []
     for index, (call, served) in enumerate(zip(recording.calls, calls, strict=True)):
         choice = chosen.get(index)
         product = product_of(served) if choice is not None and choice.way == Way.PACKED else None
-        operand = None if product is None else _packed(view(product.right), weights.get(product.right.buffer, ()))
+        weight = None if product is None else weight_of(product.right)
+        operand = None
+        if product is not None and weight is not None:
+            operand = PackedOperand(weight, packed_weight(weight.arg, view(product.right)))
         # A result that is written into an argument is needed whoever reads it.
         needed = [served is not call or ref.buffer in placed or touches[ref.buffer] > 1 for ref in served.outs]
         by_aten = exact or (choice is not None and choice.way == Way.ATEN)
@@ -190,7 +196,7 @@ def assemble(
         if operand is not None and tiers[-1] == "own":
             packed.append(operand)
         elif choice is not None:
-            # Its weight may not be packed, or its operands lie otherwise than is served.
+            # Its operands lie otherwise than is served; or a profile has no weights to pack.
             chosen[index] = dataclasses.replace(choice, way=(Way.OWN if tiers[-1] == "own" else Way.ATEN).value)
     beside = beside_one_another(recording, max_streams, tiers)
     if beside is not None:
@@ -203,13 +209,13 @@ def assemble(
     return Assembled(tape, tuple(data), lease, arena, tuple(tiers), threads, exact, chosen, tuple(packed))
 
 
-def _packed(matrix: torch.Tensor, weights: Iterable[Weight]) -> PackedOperand | None:
-    """None: what the matrix lies in may not be packed, or several arguments share its memory, each with versions of its
-    own."""
+def _weight_of(matrix: torch.Tensor, weights: Iterable[Weight]) -> Weight | None:
+    """What a matrix lies in, if that may be packed. None too where several arguments share its memory, each with
+    versions of its own."""
     sharing = [each for each in weights if each.overlap_nbytes(matrix)]
     if len(sharing) != 1 or not sharing[0].may_be_packed or sharing[0].overlap_nbytes(matrix) < span_nbytes(matrix):
         return None
-    return PackedOperand(sharing[0], packed_weight(sharing[0].arg, matrix))
+    return sharing[0]
 
 
 def _as_functional(call: Call) -> Call:

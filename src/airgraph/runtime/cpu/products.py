@@ -115,19 +115,19 @@ def choose(
     calls: Sequence[Call],
     view: Callable[[TensorRef], torch.Tensor],
     readable: Collection[int],
-    packable: Collection[int],
+    packable: Callable[[TensorRef], bool],
     times: ProductTimes,
 ) -> dict[int, Choice]:
     """For each product of many rows, by its position among the calls, how it is computed.
 
-    view: of memory as the tape reads it. readable: buffers whose memory is there now. packable: those of weights that
-    may be kept in panels. What is not known yet is measured on memory of its own, weights apart, and noted in `times`.
+    view: of memory as the tape reads it. readable: buffers whose memory is there now. packable: whether a matrix may be
+    kept in panels. What is not known yet is measured on memory of its own, weights apart, and noted in `times`.
     """
     products = {index: found for index, call in enumerate(calls) if (found := product_of(call)) is not None}
     threads = torch.get_num_threads()
     groups: dict[tuple[str, bool], list[int]] = defaultdict(list)
     for index, product in products.items():
-        is_packable = product.right.buffer in packable and len(product.right.shape) == 2
+        is_packable = len(product.right.shape) == 2 and packable(product.right)
         groups[product.key(threads), is_packable].append(index)
     chosen: dict[int, Choice] = {}
     measured: dict[str, Times] = {}
