@@ -113,6 +113,7 @@ bench: $(STAMPS)/demo
 	$(WITH_VENV) python benchmarks/cache.py
 	$(WITH_VENV) python benchmarks/door.py
 	$(WITH_VENV) python benchmarks/small_kernels.py
+	$(WITH_VENV) python benchmarks/products.py
 
 bench-npu: $(STAMPS)/npu
 	$(WITH_VENV) cmake --build simcann/build

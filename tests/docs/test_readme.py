@@ -55,7 +55,7 @@ def test_the_figures_of_the_page_of_streams_are_those_of_the_newest_json() -> No
     "name",
     [
         *("cache_figures", "door_figures", "architectures_figures", "llm_figures", "embeddings_figures"),
-        "small_kernels_figures",
+        *("small_kernels_figures", "products_figures"),
     ],
 )
 def test_the_figures_of_other_pages_are_those_of_the_newest_json(name: str) -> None:

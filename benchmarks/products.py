@@ -1,0 +1,166 @@
+"""Products by kernels of our own, on weights that are kept in panels, and by eager's: microseconds each in a graph.
+
+    products.py [--threads 1,2] [--rounds 15]
+
+A compiled function multiplies one input by 16 weights of its own, as layers do, so that they come from memory or the
+last cache; the time is that of a call divided by 16. The contenders are `kernels="fast"`, the same with
+`pack_weights=True` where products have many rows, `kernels="exact"`, and eager. What was measured at capture is in
+the JSON too. Prints a table and writes benchmarks/results/products-YYYY-MM-DD.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import measure
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+import airgraph
+
+RESULTS = Path(__file__).resolve().parent / "results"
+LAYERS = 16
+WAYS = ("fast", "packed", "exact", "eager")
+Multiply = Callable[[Tensor, nn.Module], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """multiply: the input by what a layer holds."""
+
+    description: str
+    x: Tensor
+    layer: Callable[[], nn.Module]
+    multiply: Multiply
+    may_be_packed: bool = False
+
+
+class Held(nn.Module):
+    """Tensors of a quantised weight, as buffers."""
+
+    def __init__(self, **tensors: Tensor) -> None:
+        super().__init__()
+        for name, tensor in tensors.items():
+            self.register_buffer(name, tensor)
+
+
+class Layers(nn.Module):
+    def __init__(self, case: Case) -> None:
+        super().__init__()
+        self.multiply = case.multiply
+        self.layers = nn.ModuleList(case.layer() for _ in range(LAYERS))
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        return [self.multiply(x, layer) for layer in self.layers]
+
+
+def linear(x: Tensor, layer: Any) -> Tensor:
+    return F.linear(x, layer.weight, layer.bias)
+
+
+def int8(x: Tensor, layer: Any) -> Tensor:
+    return F.linear(x, layer.numbers.to(x.dtype)) * layer.scale
+
+
+def groups(x: Tensor, layer: Any) -> Tensor:
+    n, count = layer.scale.shape
+    numbers = layer.numbers.view(n, count, -1).to(x.dtype) - layer.zero.view(n, count, 1).to(x.dtype)
+    return F.linear(x, (numbers * layer.scale.view(n, count, 1)).view(n, -1))
+
+
+def ints(x: Tensor, layer: Any) -> Tensor:
+    return torch._int_mm(x, layer.numbers.t())
+
+
+def cases() -> dict[str, Case]:
+    bf16 = torch.bfloat16
+
+    def many(rows: int, k: int, n: int) -> Case:
+        what = f"float32, {rows} rows, {k} to {n}"
+        return Case(what, torch.randn(rows, k), lambda: nn.Linear(k, n), linear, may_be_packed=True)
+
+    def few(description: str, dtype: torch.dtype) -> Case:
+        x = torch.randn(1, 576).to(dtype)
+        return Case(description, x, lambda: nn.Linear(576, 1536, bias=False, dtype=dtype), linear)
+
+    def numbers(low: int) -> Tensor:
+        return torch.randint(low, -low, (1536, 576), dtype=torch.int8)
+
+    def quantised() -> nn.Module:
+        return Held(numbers=numbers(-128), scale=torch.rand(1536).to(bf16))
+
+    def grouped() -> nn.Module:
+        zero = torch.zeros(1536, 18, dtype=torch.int8)
+        return Held(numbers=numbers(-8), scale=torch.rand(1536, 18).to(bf16), zero=zero)
+
+    one = torch.randn(1, 576).to(bf16)
+    whole = torch.randint(-128, 128, (1, 576), dtype=torch.int8)
+    return {
+        "f32": few("float32, 1 row, 576 to 1536", torch.float32),
+        "bf16": few("bfloat16, the same", bf16),
+        "int8": Case("bfloat16 with int8, the same", one, quantised, int8),
+        "int4 groups": Case("bfloat16 with int4 by groups of 32, the same", one, grouped, groups),
+        "int8 int8": Case("int8 with int8, the same", whole, quantised, ints),
+        **{f"{rows} rows": many(rows, 384, 1536) for rows in (12, 32, 64, 128)},
+        "back": many(64, 1536, 384),
+        "small": many(64, 256, 256),
+    }
+
+
+def timed(case: Case, rounds: int) -> dict[str, Any]:
+    torch._dynamo.reset()
+    airgraph.reset()
+    model = Layers(case).eval()
+    settings = {"fast": {}, "packed": {"pack_weights": True}, "exact": {"kernels": "exact"}}
+    if not case.may_be_packed:
+        del settings["packed"]
+    ways: dict[str, Callable[..., Any]] = {"eager": model}
+    for name, options in settings.items():
+        ways[name] = torch.compile(model, backend="airgraph", fullgraph=True, dynamic=False, options=options)
+    expected = model(case.x)
+    for name, way in ways.items():
+        torch.testing.assert_close(way(case.x), expected, rtol=5e-2, atol=5e-1, msg=f"{name}: {case.description}")
+    report = airgraph.explain()
+    found = measure.interleave([measure.Contender(name, way, (case.x,)) for name, way in ways.items()], rounds=rounds)
+    us = {name: [round(part / LAYERS, 3) for part in (t.median_us, t.q1_us, t.q3_us)] for name, t in found.items()}
+    return {
+        "description": case.description,
+        "median_q1_q3_us": us,
+        "measured_at_capture": report.to_dict()["products"],
+        "packed_nbytes": report.packed_nbytes,
+    }
+
+
+@torch.no_grad()
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", default="1,2", help="numbers of threads, by commas (default: 1,2)")
+    parser.add_argument("--rounds", type=int, default=15, help="blocks of calls of each contender (default: 15)")
+    options = parser.parse_args()
+    threads = [int(each) for each in options.threads.split(",")]
+    torch.manual_seed(0)
+    circumstances = measure.circumstances(options.rounds)
+    found = {}
+    for count in threads:
+        torch.set_num_threads(count)
+        found[str(count)] = {name: timed(case, options.rounds) for name, case in cases().items()}
+        table = Table(title=f"µs each, {count} threads", title_justify="left")
+        for column in ("what", *WAYS):
+            table.add_column(column)
+        for row in found[str(count)].values():
+            times = row["median_q1_q3_us"]
+            table.add_row(row["description"], *(f"{times[way][0]:.1f}" if way in times else "" for way in WAYS))
+        Console().print(table)
+    path = measure.write_json(RESULTS, "products", threads, {"measured": circumstances, "products": found})
+    Console().print(f"wrote {path}", highlight=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""Writes the figures of products in docs/kernels.md from the newest JSON of products.py.
+
+python benchmarks/products_figures.py
+"""
+
+from __future__ import annotations
+
+from figures import DOCS, block, newest_record, write
+
+PAGE = DOCS / "kernels.md"
+WAYS = ("fast", "packed", "exact", "eager")
+
+
+def render() -> str:
+    """The block of figures, with its markers."""
+    _, record = newest_record("products")
+    rows = [
+        (
+            row["description"],
+            threads,
+            *(f"{times[way][0]:.0f}" if way in (times := row["median_q1_q3_us"]) else "" for way in WAYS),
+        )
+        for threads, cases in record["products"].items()
+        for row in cases.values()
+    ]
+    header = ("µs each", "threads", '`kernels="fast"`', "and `pack_weights`", '`kernels="exact"`', "eager")
+    return block("products", rows, header=header)
+
+
+if __name__ == "__main__":
+    write(PAGE, "products", render())
