@@ -47,6 +47,31 @@ def test_a_product_with_int8_is_one_operator(dtype: torch.dtype) -> None:
     assert ours <= eagers * 1.02
 
 
+def test_a_matrix_that_is_transposed_after_the_cast() -> None:
+    def linear(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
+        return F.linear(x, weight.to(x.dtype)) * scale.to(x.dtype).view(-1)
+
+    args = int8_arguments()
+    out, found = changes(linear, *args)
+    assert found["mixed_products"] == 1
+    exact = quantised(*(each.double() for each in args))
+    ours, eagers = ((each.double() - exact).square().mean().sqrt() for each in (out, linear(*args)))
+    assert ours <= eagers * 1.02
+
+
+def test_a_matrix_that_is_written_after_such_a_cast_stays_cast() -> None:
+    def program(x: Tensor, weight: Tensor) -> Tensor:
+        floats = weight.to(x.dtype)
+        weight.zero_()
+        return F.linear(x, floats)
+
+    x, weight, _ = int8_arguments()
+    expected = program(x, weight.clone())
+    out, found = changes(program, x, weight)
+    assert found["mixed_products"] == 0
+    torch.testing.assert_close(out, expected)
+
+
 def test_without_a_scale_too() -> None:
     x, weight, _ = int8_arguments(torch.float32)
     out, found = changes(lambda x, w: x @ w.t().to(x.dtype) + 1, x, weight)

@@ -7,6 +7,7 @@ from torch.fx import GraphModule, Node
 
 from airgraph.passes.analysis.few_rows import FLOATS, has_few_rows, lies_in_columns
 from airgraph.passes.analysis.memory_use import MemoryUse
+from airgraph.passes.analysis.unused import erase_unused
 from airgraph.program.own_operators import MIXED_MM
 from airgraph.program.streams import stream_of
 
@@ -32,12 +33,12 @@ def multiply_as_stored(gm: GraphModule) -> int:
     found = [(node, _scaled(node, use)) for node in products]
     made: dict[Node, Node] = {}
     for node, scaled in found:
-        left, cast = node.args[:2]
-        assert isinstance(cast, Node)
-        (right,) = cast.all_input_nodes
+        left, floats = node.args[:2]
+        assert isinstance(floats, Node)
         replaced, scale = (node, None) if scaled is None else scaled
         # In the product's place: what it reads may be written after it.
         with gm.graph.inserting_before(node):
+            right = _as_stored(gm, floats)
             args = (left, right) if scale is None else (left, right, _as_row(gm, made.get(scale, scale)))
             product = gm.graph.call_function(MIXED_MM, args)
         product.meta = dict(replaced.meta)
@@ -49,9 +50,8 @@ def multiply_as_stored(gm: GraphModule) -> int:
         if replaced is not node:
             gm.graph.erase_node(node)
             for factor in replaced_args:
-                _erase_unused(gm, factor)
-        if not cast.users:
-            gm.graph.erase_node(cast)
+                erase_unused(gm.graph, factor)
+        erase_unused(gm.graph, floats)
     return len(found)
 
 
@@ -66,17 +66,36 @@ def _as_row(gm: GraphModule, scale: Node) -> Node:
 
 
 def _takes_int8(node: Node, use: MemoryUse) -> bool:
-    left, cast = node.args[:2]
-    if not isinstance(left, Node) or not isinstance(cast, Node) or cast.target not in _CASTS or not has_few_rows(left):
+    left, floats = node.args[:2]
+    if not isinstance(left, Node) or not isinstance(floats, Node) or not has_few_rows(left):
         return False
-    right = cast.args[0]
-    return (
-        isinstance(right, Node)
-        and right.meta["val"].dtype is torch.int8
-        and lies_in_columns(right)
-        and stream_of(cast) == stream_of(node)
-        and use.may_stand_for(right, cast)
-    )
+    cast = _cast_of(floats)
+    right = cast.args[0] if cast is not None else None
+    if cast is None or not isinstance(right, Node) or right.meta["val"].dtype is not torch.int8:
+        return False
+    if stream_of(cast) != stream_of(node) or not lies_in_columns(floats):
+        return False
+    if floats is cast:
+        return lies_in_columns(right) and use.may_stand_for(right, cast)
+    return right.meta["val"].is_contiguous() and use.is_there_before(right, node)
+
+
+def _cast_of(floats: Node) -> Node | None:
+    """The cast that a matrix is, or is the transpose of."""
+    made: object = floats.args[0] if floats.target is _aten.t.default else floats
+    return made if isinstance(made, Node) and made.target in _CASTS else None
+
+
+def _as_stored(gm: GraphModule, floats: Node) -> Node:
+    """What was cast, transposed where the cast was, where nodes are inserted at the moment."""
+    cast = _cast_of(floats)
+    assert cast is not None
+    (right,) = cast.all_input_nodes
+    if floats is cast:
+        return right
+    turned = gm.graph.call_function(_aten.t.default, (right,))
+    turned.meta = {**right.meta, "val": right.meta["val"].t()}
+    return turned
 
 
 def _scaled(node: Node, use: MemoryUse) -> tuple[Node, Node] | None:
@@ -117,12 +136,3 @@ def _is_row_of_floats(node: Node, count: int) -> bool:
         and value.is_contiguous()
         and list(filter(lambda size: size != 1, value.shape)) in ([count], [])
     )
-
-
-def _erase_unused(gm: GraphModule, node: Node) -> None:
-    while node.op == "call_function" and not node.users and not node.is_impure():
-        before = node.args[0]
-        gm.graph.erase_node(node)
-        if not isinstance(before, Node):
-            return
-        node = before
