@@ -1,18 +1,19 @@
 #include "block_step.h"
 
 #include <ATen/ExpandUtils.h>
-#include <ATen/Parallel.h>
 
 #include <algorithm>
 
 #include "../../engine/parallel_loop.h"
 #include "block_products.h"
+#include "loop_parts.h"
 
 namespace airgraph {
 namespace {
 
 using own::BlockForm;
 using own::BlockProducts;
+using own::parts_of;
 
 // Numbers of a block of rows, which lie in the second cache while all panels pass by.
 constexpr int64_t kBlockNumbers = int64_t{96} * 1024;
@@ -20,8 +21,6 @@ constexpr int64_t kFewestBlockRows = 64;
 // Multiplications with additions, about, and what a part of a loop should have of them.
 constexpr int64_t kProductsPerNs = 32;
 constexpr int64_t kPartProducts = 20000 * kProductsPerNs;
-
-int64_t parts_of(int64_t all, int64_t each) { return (all + each - 1) / each; }
 
 struct BlockCtx final : Step {
   at::Tensor left, right, bias, out;
@@ -83,13 +82,7 @@ void split(BlockCtx& ctx, int64_t k) {
   ctx.blocks = parts_of(ctx.rows, ctx.block_rows);
   ctx.panels = parts_of(ctx.products.n, ctx.form->width);
   const int64_t panel_products = ctx.block_rows * ctx.form->width * k;
-  const int64_t group = std::clamp<int64_t>(kPartProducts / panel_products, 1, ctx.panels);
-  ctx.groups = parts_of(ctx.panels, group);
-  if (ctx.groups > 1) {
-    const int64_t threads = std::max(1, at::get_num_threads());
-    ctx.groups = std::min(ctx.panels, parts_of(ctx.groups, threads) * threads);
-  }
-  ctx.group_panels = parts_of(ctx.panels, ctx.groups);
+  ctx.group_panels = own::turns_of_part(ctx.panels, kPartProducts / panel_products);
   ctx.groups = parts_of(ctx.panels, ctx.group_panels);
 }
 

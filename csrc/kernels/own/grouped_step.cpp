@@ -1,12 +1,11 @@
 // airgraph::grouped_mm of few rows.
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <vector>
 
 #include "../../engine/parallel_loop.h"
 #include "float_rows.h"
 #include "grouped_products.h"
+#include "loop_parts.h"
 #include "table.h"
 
 namespace airgraph {
@@ -78,7 +77,7 @@ void run_grouped(Step* step) {
   }
   ctx.left_data = floats.data();
   ctx.left_ld = ctx.k;
-  const auto parts = static_cast<size_t>((ctx.n + ctx.part_rows - 1) / ctx.part_rows);
+  const auto parts = static_cast<size_t>(own::parts_of(ctx.n, ctx.part_rows));
   ParallelLoop::run(parts, static_cast<size_t>(ctx.part_rows * ctx.k / kGroupedReadPerNs), &run_grouped_part, &ctx);
 }
 
@@ -110,14 +109,8 @@ std::optional<PreparedStep> make_grouped(const torch::jit::Stack& args, c10::Arr
   ctx->n = right.size(0);
   ctx->groups = scale.size(1);
   ctx->run = own::grouped_products();
-  const int64_t threads = std::max(1, at::get_num_threads());
-  const int64_t most = std::clamp<int64_t>(kGroupedPartBytes / ctx->k, 1, ctx->n);
-  int64_t parts = (ctx->n + most - 1) / most;
-  if (parts > 1) {
-    parts = (parts + threads - 1) / threads * threads;
-  }
-  ctx->part_rows = (ctx->n + parts - 1) / parts;
-  parts = (ctx->n + ctx->part_rows - 1) / ctx->part_rows;
+  ctx->part_rows = own::turns_of_part(ctx->n, kGroupedPartBytes / ctx->k);
+  const int64_t parts = own::parts_of(ctx->n, ctx->part_rows);
   if (parts > static_cast<int64_t>(ParallelLoop::kMostParts)) {
     return std::nullopt;
   }

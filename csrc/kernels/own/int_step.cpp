@@ -1,11 +1,10 @@
 // aten::_int_mm of few rows.
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <vector>
 
 #include "../../engine/parallel_loop.h"
 #include "int_products.h"
+#include "loop_parts.h"
 #include "table.h"
 
 namespace airgraph {
@@ -51,7 +50,7 @@ void run_int_products(Step* step) {
   products.right = ctx.right.const_data_ptr<int8_t>();
   products.out = ctx.out.mutable_data_ptr<int32_t>();
   const int64_t n = ctx.right.size(1);
-  const auto parts = static_cast<size_t>((n + ctx.part_rows - 1) / ctx.part_rows);
+  const auto parts = static_cast<size_t>(own::parts_of(n, ctx.part_rows));
   ParallelLoop::run(parts, static_cast<size_t>(ctx.part_rows * products.k / kIntReadPerNs), &run_int_part, &ctx);
 }
 
@@ -78,14 +77,8 @@ std::optional<PreparedStep> make_int_product(const torch::jit::Stack& args, c10:
   ctx->run = own::int_products();
   const int64_t padded = (k + own::kIntPadding - 1) / own::kIntPadding * own::kIntPadding;
   ctx->products = {nullptr, padded, left.size(0), nullptr, right.stride(1), k, nullptr, out.stride(0)};
-  const int64_t threads = std::max(1, at::get_num_threads());
-  const int64_t most = std::clamp<int64_t>(kIntPartBytes / k, 1, n);
-  int64_t parts = (n + most - 1) / most;
-  if (parts > 1) {
-    parts = (parts + threads - 1) / threads * threads;
-  }
-  ctx->part_rows = (n + parts - 1) / parts;
-  parts = (n + ctx->part_rows - 1) / ctx->part_rows;
+  ctx->part_rows = own::turns_of_part(n, kIntPartBytes / k);
+  const int64_t parts = own::parts_of(n, ctx->part_rows);
   if (parts > static_cast<int64_t>(ParallelLoop::kMostParts)) {
     return std::nullopt;
   }

@@ -1,6 +1,5 @@
 // mm, addmm, bmm, baddbmm and mixed_mm of few rows with matrices that lie as a Linear's weight does.
 #include <ATen/ExpandUtils.h>
-#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <vector>
@@ -8,6 +7,7 @@
 #include "../../engine/parallel_loop.h"
 #include "block_step.h"
 #include "float_rows.h"
+#include "loop_parts.h"
 #include "row_products.h"
 #include "table.h"
 #include "whole_rows.h"
@@ -184,16 +184,8 @@ std::optional<PreparedStep> make_row_products(const at::Tensor& left, const at::
     ctx->bias = Rows(bias.expand_as(out));
   }
   ctx->row_nbytes = static_cast<size_t>(ctx->k) * ctx->right.element_size();
-  ctx->part_rows = std::clamp<int64_t>(kPartBytes / static_cast<int64_t>(ctx->row_nbytes), 1, ctx->n);
-  ctx->part_rows = std::min(ctx->n, (ctx->part_rows + 3) / 4 * 4);
-  ctx->parts = (ctx->n + ctx->part_rows - 1) / ctx->part_rows;
-  if (ctx->parts > 1) {
-    // As many for each thread: none waits long for another's last.
-    const int64_t threads = std::max(1, at::get_num_threads());
-    const int64_t parts = (ctx->parts + threads - 1) / threads * threads;
-    ctx->part_rows = ((ctx->n + parts - 1) / parts + 3) / 4 * 4;
-    ctx->parts = (ctx->n + ctx->part_rows - 1) / ctx->part_rows;
-  }
+  ctx->part_rows = own::turns_of_part(ctx->n, kPartBytes / static_cast<int64_t>(ctx->row_nbytes), 4);
+  ctx->parts = own::parts_of(ctx->n, ctx->part_rows);
   ctx->right_ld = right.stride(-1);
   ctx->right_stride = right.dim() == 2 ? 0 : right.stride(0) * static_cast<int64_t>(ctx->right.element_size());
   const auto stored_run = right.scalar_type() == dtype ? own::stored_row_products(*element) : nullptr;
