@@ -24,7 +24,7 @@ def render() -> str:
         for row in cases.values()
     ]
     header = ("µs each", "threads", '`kernels="fast"`', "and `pack_weights`", '`kernels="exact"`', "eager")
-    return block("products", rows, header=header)
+    return block("products", rows, header=header, threads=record["machine"]["simd"])
 
 
 if __name__ == "__main__":
