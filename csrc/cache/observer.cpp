@@ -99,6 +99,10 @@ int Observer::note(PyFrameObject* frame) {
     return 0;
   }
   const auto code = code_of(frame);
+  auto*& plain = plain_like(code.ptr());
+  if (plain == code.ptr()) {
+    return 0;
+  }
   auto* const name = reinterpret_cast<PyCodeObject*>(code.ptr())->co_name;
   if (passed_over_.contains(code.ptr()) || PyUnicode_Compare(name, del_.ptr()) == 0) {
     outermost_ = frame;
@@ -112,6 +116,7 @@ int Observer::note(PyFrameObject* frame) {
   }
   const auto watched = watched_.find(code.ptr());
   if (watched == watched_.end()) {
+    plain = code.ptr();
     return 0;
   }
   return answer_of(watched->second.function.ptr(), reinterpret_cast<PyObject*>(frame), nullptr) ? 0 : -1;

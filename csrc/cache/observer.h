@@ -3,6 +3,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <array>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -36,6 +37,9 @@ class Observer {
   int note(PyFrameObject* frame);
   int note_built_in(PyFrameObject* frame, PyObject* function);
   int note_first(const pybind11::object& code, PyFrameObject* frame);
+  PyObject*& plain_like(const PyObject* code) {
+    return plain_[(reinterpret_cast<uintptr_t>(code) >> 4) % plain_.size()];
+  }
   // Null where it raised.
   pybind11::object answer_of(PyObject* function, PyObject* frame, PyObject* argument);
 
@@ -55,6 +59,9 @@ class Observer {
   PyFrameObject* outermost_ = nullptr;
   std::vector<Seen> seen_;
   std::unordered_set<PyObject*> known_;
+  // Of the codes that are known, nothing to do for: one in each place, looked up before all else, since every call of
+  // Python's comes by.
+  std::array<PyObject*, 8192> plain_{};
   // What Python holds for it while it is installed.
   pybind11::object handle_;
   Py_tracefunc before_ = nullptr;

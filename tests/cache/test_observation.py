@@ -8,6 +8,7 @@ import signal
 import sys
 import types
 import warnings
+from collections import namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
@@ -20,6 +21,7 @@ from cached_functions import cached
 from torch import Tensor
 
 from airgraph.cache.store.folder import read_manifest
+from airgraph.cache.tracing.observation import Observation
 
 happened = 0
 
@@ -162,3 +164,14 @@ def test_modules_that_act_when_they_are_looked_at(tmp_path: Path, monkeypatch: p
 def _values(folder: Path) -> set[str]:
     (file,) = folder.rglob("*.airgraph")
     return {source.function for source in read_manifest(file).sources if source.module == __name__}
+
+
+def test_what_makes_named_tuples_says_nothing_of_the_program() -> None:
+    """The tokenizer of Python, which Dynamo asks for the names of functions, makes a hundred thousand in a trace."""
+    made = namedtuple("made", ("first", "second"))
+    as_the_trace: dict[str, Any] = {"__name__": "airgraph.cache.tracing.trace"}
+    exec("def call(function): return function(1, 2)", as_the_trace)
+    observation = Observation()
+    with observation.observer:
+        assert as_the_trace["call"](made) == as_the_trace["call"](lambda first, second: (first, second)) == (1, 2)
+    assert [each.code.co_names for each in observation.called_by_torch()] == [()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -47,6 +48,7 @@ class Outcome:
     detail: str = ""
 
 
+@functools.cache
 def operators() -> dict[str, OpInfo]:
     """PyTorch's operator descriptions by name, in a fixed order."""
     return {op.formatted_name: op for op in sorted(op_db, key=lambda op: op.formatted_name)}
@@ -57,7 +59,7 @@ def outcomes(name: str, dtype: str, limit: int) -> Iterator[Outcome]:
     op = operators()[name]
     if getattr(torch, dtype) not in op.supported_dtypes("cpu"):
         return
-    torch.manual_seed(0)
+    _seed(0)
     for index, sample in enumerate(islice(op.sample_inputs("cpu", getattr(torch, dtype), requires_grad=False), limit)):
         variants = [(name, op.op)]
         if op.inplace_variant is not None and not sample.broadcasts_input:
@@ -91,7 +93,7 @@ def _outcome(variant: Callable[..., Any], sample: SampleInput, *, compare_values
         for attempt in ("first", "second"):
             # Other values between replays would show what a replay fails to write.
             _restore(mine, before)
-            torch.manual_seed(_SEED)
+            _seed()
             graph.replay()
             if compare_values:
                 _compare(f"result of the {attempt} replay", got, expected)
@@ -107,6 +109,11 @@ def _outcome(variant: Callable[..., Any], sample: SampleInput, *, compare_values
     except Exception as error:  # a report, not a way out: the sweep goes on with the next sample
         return Kind.CRASH, f"{type(error).__name__}: {error}"
     return Kind.EQUAL, ""
+
+
+def _seed(seed: int = _SEED) -> None:
+    """As torch.manual_seed on CPU, which keeps a traceback for each device that is not initialized."""
+    torch.default_generator.manual_seed(seed)
 
 
 def _into_outs(variant: Callable[..., Any], sample: SampleInput) -> Iterator[Callable[..., Any]]:
@@ -126,7 +133,7 @@ def _into_outs(variant: Callable[..., Any], sample: SampleInput) -> Iterator[Cal
 
 
 def _seeded(variant: Callable[..., Any], inputs: Any) -> Any:
-    torch.manual_seed(_SEED)
+    _seed()
     with torch.no_grad():
         return variant(inputs[0], *inputs[1], **inputs[2])
 

@@ -11,7 +11,7 @@ from sweep import ALL_SAMPLES, failures, sweep
 from table import table
 
 # Each imports PyTorch's descriptions anew.
-CHUNKS = 4
+CHUNKS = 2
 
 
 @pytest.mark.slow

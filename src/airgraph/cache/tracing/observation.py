@@ -21,7 +21,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -61,6 +61,8 @@ _NOT_PYTHONS = ("torch", "airgraph")
 _OF_SETS = {"BUILD_SET", "SET_ADD", "SET_UPDATE"}
 # Names in code that goes on where something is missing, or looks at all that is there.
 _OF_ABSENCE = {"AttributeError", "KeyError", "LookupError", "Exception", "suppress", "vars", "__dict__", "dir"}
+# What `collections.namedtuple` writes to make one. Python's tokenizer makes a hundred thousand in a trace.
+_MAKES_NAMED_TUPLES = NamedTuple("_Any", [("field", int)]).__new__.__code__.co_names
 # Above it is who asks for the trace.
 _TRACES = "airgraph.cache.tracing.trace"
 _AROUND_ENVIRONMENT = ("os", "_collections_abc", "collections.abc")
@@ -131,7 +133,9 @@ class _Notes:
         self._is_own: dict[int, bool] = {}
 
     def on_first(self, frame: FrameType) -> Callable[[FrameType], None] | None:
-        return self._on_own if self._runs_own(frame) and frame.f_code.co_name != "<module>" else None
+        code = frame.f_code
+        is_plain = code.co_name == "<module>" or code.co_names == _MAKES_NAMED_TUPLES
+        return self._on_own if not is_plain and self._runs_own(frame) else None
 
     def _on_own(self, frame: FrameType) -> None:
         caller = frame.f_back
