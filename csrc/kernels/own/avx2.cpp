@@ -38,6 +38,10 @@ struct Vec {
   AIRGRAPH_SIMD static F load(const int8_t* from) {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
   }
+  AIRGRAPH_SIMD static F load_part(const float* from, int64_t count) {
+    const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_maskload_ps(from, _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), lanes));
+  }
   template <class T>
   AIRGRAPH_SIMD static F load_part(const T* from, int64_t count) {
     T whole[kWidth] = {};

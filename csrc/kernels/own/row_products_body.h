@@ -16,9 +16,10 @@
 constexpr int kLine = 64;  // bytes of a cache line
 // Rows of `right` at a time, which share what is read of `left`.
 constexpr int kBlock = 4;
-// One row of `left` with long rows: one at a time. Memory is read twice as fast in one stream as in four. Of short
-// ones, adding up the vector of a sum takes as long as the sum, and four are added up together.
-constexpr int64_t kLongRow = 512;  // bytes
+// One row of `left` with rows of so many elements: one at a time. A model that has such is read from memory, a tenth
+// faster in one stream than in four. What lies in a cache is read as much faster by four, which share `left`; and of
+// short rows, adding up the vector of a sum takes as long as the sum.
+constexpr int64_t kLongRow = 512;
 // So many products are added up in one after another: a chain as long as a row has a worse sum than BLAS's.
 constexpr int64_t kFold = Vec::kWidth >= 8 ? 32 : 8;
 
@@ -27,7 +28,8 @@ struct Total {
   typename Vec::F sum;
   typename Vec::F lost;
 
-  AIRGRAPH_SIMD static Total zero() { return {Vec::zero(), Vec::zero()}; }
+  // Of the first chain, of which nothing is lost; most rows have no other.
+  AIRGRAPH_SIMD static Total of(typename Vec::F chain) { return {chain, Vec::zero()}; }
 
   AIRGRAPH_SIMD void add(typename Vec::F chain) {
     const auto found = Vec::add(sum, chain);
@@ -40,6 +42,12 @@ struct Total {
   AIRGRAPH_SIMD typename Vec::F value() const { return Vec::add(sum, Vec::number_or_zero(lost)); }
 };
 
+// The next vector, or what is left where that is less: to read a part of a vector takes longer than to read it whole.
+template <class T>
+AIRGRAPH_SIMD typename Vec::F load_left(const T* from, int64_t left) {
+  return left < Vec::kWidth ? Vec::load_part(from, left) : Vec::load(from);
+}
+
 // The sums of M rows of `left` with R rows of `right`, each in kParts vectors: shorter chains, and the better sum.
 template <class T, int M, int R>
 AIRGRAPH_SIMD void sums_of(const RowProducts& p, const float* left, const T* right, float* out) {
@@ -49,14 +57,8 @@ AIRGRAPH_SIMD void sums_of(const RowProducts& p, const float* left, const T* rig
   constexpr int64_t kStep = kLoads * Vec::kWidth;
   constexpr int64_t kUntilFold = 4 * kFold * kParts / kLoads * kStep;
   Total kept[M][R];
-#pragma GCC unroll 8
-  for (int m = 0; m < M; ++m) {
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      kept[m][r] = Total::zero();
-    }
-  }
   for (int64_t k = 0; k < p.k || k == 0;) {
+    const bool is_first = k == 0;
     const int64_t until = p.k - k > kUntilFold ? k + kUntilFold : p.k;
     typename Vec::F sums[kParts][M][R];
 #pragma GCC unroll 8
@@ -88,13 +90,12 @@ AIRGRAPH_SIMD void sums_of(const RowProducts& p, const float* left, const T* rig
       }
     }
     for (; k < until; k += Vec::kWidth) {
-      const int64_t count = until - k < Vec::kWidth ? until - k : Vec::kWidth;
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
-        const auto w = Vec::load_part(right + r * p.right_ld + k, count);
+        const auto w = load_left(right + r * p.right_ld + k, until - k);
 #pragma GCC unroll 8
         for (int m = 0; m < M; ++m) {
-          sums[0][m][r] = Vec::fma(Vec::load_part(left + m * p.left_ld + k, count), w, sums[0][m][r]);
+          sums[0][m][r] = Vec::fma(load_left(left + m * p.left_ld + k, until - k), w, sums[0][m][r]);
         }
       }
     }
@@ -106,7 +107,11 @@ AIRGRAPH_SIMD void sums_of(const RowProducts& p, const float* left, const T* rig
         for (int part = 1; part < kParts; ++part) {
           sums[0][m][r] = Vec::add(sums[0][m][r], sums[part][m][r]);
         }
-        kept[m][r].add(sums[0][m][r]);
+        if (is_first) {
+          kept[m][r] = Total::of(sums[0][m][r]);
+        } else {
+          kept[m][r].add(sums[0][m][r]);
+        }
       }
     }
   }
@@ -115,7 +120,7 @@ AIRGRAPH_SIMD void sums_of(const RowProducts& p, const float* left, const T* rig
   for (int m = 0; m < M; ++m) {
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      totals[m][r] = kept[m][r].value();
+      totals[m][r] = p.k <= kUntilFold ? kept[m][r].sum : kept[m][r].value();
     }
   }
   if constexpr (R == kBlock) {
@@ -150,8 +155,9 @@ AIRGRAPH_SIMD typename Vec::F sum_of(const RowProducts& p, const float* left, co
   constexpr int kVectors = kLine / static_cast<int>(Vec::kWidth * sizeof(T));
   constexpr int kParts = kVectors < 8 ? 4 : 8;
   constexpr int64_t kStep = kParts * Vec::kWidth;
-  auto total = Total::zero();
+  auto total = Total::of(Vec::zero());
   for (int64_t k = 0; k < p.k;) {
+    const bool is_first = k == 0;
     const int64_t until = p.k - k > kFold * kStep ? k + kFold * kStep : p.k;
     typename Vec::F sums[kParts];
 #pragma GCC unroll 8
@@ -165,8 +171,7 @@ AIRGRAPH_SIMD typename Vec::F sum_of(const RowProducts& p, const float* left, co
       }
     }
     for (; k < until; k += Vec::kWidth) {
-      const int64_t count = until - k < Vec::kWidth ? until - k : Vec::kWidth;
-      sums[0] = Vec::fma(Vec::load_part(left + k, count), Vec::load_part(right + k, count), sums[0]);
+      sums[0] = Vec::fma(load_left(left + k, until - k), load_left(right + k, until - k), sums[0]);
     }
 #pragma GCC unroll 4
     for (int half = kParts / 2; half > 0; half /= 2) {
@@ -175,7 +180,11 @@ AIRGRAPH_SIMD typename Vec::F sum_of(const RowProducts& p, const float* left, co
         sums[part] = Vec::add(sums[part], sums[part + half]);
       }
     }
-    total.add(sums[0]);
+    if (is_first) {
+      total = Total::of(sums[0]);
+    } else {
+      total.add(sums[0]);
+    }
   }
   return total.value();
 }
@@ -227,7 +236,7 @@ AIRGRAPH_SIMD void pass(const RowProducts& p, int64_t m, int64_t begin, int64_t 
 template <class T>
 AIRGRAPH_ENTRY void run(const RowProducts& p, int64_t begin, int64_t end) {
   constexpr int kMost = Vec::kSums / kBlock;  // rows of `left` in one pass
-  if (p.rows == 1 && p.k * static_cast<int64_t>(sizeof(T)) >= kLongRow) {
+  if (p.rows == 1 && p.k >= kLongRow) {
     return pass_one<T>(p, begin, end);
   }
   int64_t m = 0;
