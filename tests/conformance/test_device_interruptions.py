@@ -119,6 +119,42 @@ def test_a_signal_as_soon_as_the_device_has_done_a_step(
     getattr(torch, device).empty_cache()
 
 
+@pytest.mark.parametrize("step", ["start_routing", "stop_routing"])
+def test_a_signal_as_soon_as_allocations_are_routed(device: str, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The allocator would look for a pool that is gone, at any allocation after it."""
+    if device == "cpu":
+        pytest.skip("no allocator of its is routed")
+    runtime = runtime_for(device)
+    do_step, due = getattr(runtime, step), [False]
+
+    def interrupted(*args: Any) -> None:
+        # Before it is done where something is begun to be undone, after it where something is begun.
+        if step == "start_routing":
+            do_step(*args)
+        if due[0]:
+            due[0] = False
+            raise Interrupted
+        if step == "stop_routing":
+            do_step(*args)
+
+    monkeypatch.setattr(runtime, step, interrupted)
+    call = torch.compile(program, backend="airgraph", dynamic=False, options={"force_recapture": True})
+    x, w = torch.rand(4, 4).to(device), torch.rand(4, 4).to(device)
+    expected = program(x, w).cpu()
+    for _ in range(3):
+        due[0] = True
+        with torch.no_grad(), pytest.raises(Interrupted):
+            call(x, w)
+        # The pool goes with its last graph.
+        airgraph.reset()
+        torch._dynamo.reset()
+        gc.collect()
+        getattr(torch, device).empty_cache()
+        x, w = x.cpu().to(device), w.cpu().to(device)
+        with torch.no_grad():
+            torch.testing.assert_close(call(x, w).cpu(), expected)
+
+
 def test_guards_of_torch_that_an_interrupted_capture_leaves(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A guard of torch that is entered, but whose exit never runs, puts back its own state when it dies."""
     if device == "cpu":

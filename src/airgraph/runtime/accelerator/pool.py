@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Protocol
 
 import torch
@@ -85,20 +85,14 @@ class DevicePool(MemoryPool):
             self._handle = self._routing.module.graph_pool_handle()
         return self._handle
 
-    @contextmanager
-    def routed(self) -> Iterator[None]:
+    def routed(self) -> AbstractContextManager[Any]:
         """What this thread allocates within comes from the pool, which from then on is kept while a graph lives."""
         if self._use is None:
             self._use = _Use(self._routing, self.device, self.handle)
             # Not at the end of the process, when the device may be shut down.
             weakref.finalize(self, self._use.end).atexit = False
-        self._routing.start_routing(self.device, self.handle)
-        try:
-            self._use.taken_again()
-            yield
-        finally:
-            with suppress(RuntimeError):
-                self._routing.stop_routing(self.device, self.handle)
+        block: AbstractContextManager[Any] = _routed_class()(self._routing, self.device, self.handle, self._use)
+        return block
 
     @property
     def footprint(self) -> Footprint:
@@ -125,3 +119,28 @@ class DevicePool(MemoryPool):
             if self._use is not None:
                 self._use.end()
                 self._use = None
+
+
+@functools.cache
+def _routed_class() -> Any:
+    # Made at first use: the engine may have to be compiled.
+    class Routed(engine().Block):  # type: ignore[misc]
+        """However it is left, at whatever point, nothing is routed afterwards: the pool may die before the next
+        allocation, which the allocator would not survive."""
+
+        def __init__(self, routing: PoolRouting, device: torch.device, handle: Any, use: _Use) -> None:
+            super().__init__()
+            self._routing, self._device, self._handle, self._use = routing, device, handle, use
+
+        def _enter(self) -> None:
+            self._routing.start_routing(self._device, self._handle)
+            self._use.taken_again()
+
+        def _leave(self, *raised: object) -> None:
+            self._recover()
+
+        def _recover(self) -> None:
+            with suppress(RuntimeError):
+                self._routing.stop_routing(self._device, self._handle)
+
+    return Routed
