@@ -125,9 +125,10 @@ def test_a_signal_as_soon_as_allocations_are_routed(device: str, step: str, monk
     if device == "cpu":
         pytest.skip("no allocator of its is routed")
     runtime = runtime_for(device)
-    do_step, due = getattr(runtime, step), [False]
+    do_step, stop, due, routed = getattr(runtime, step), runtime.stop_routing, [False], []
 
     def interrupted(*args: Any) -> None:
+        routed[:] = args
         # Before it is done where something is begun to be undone, after it where something is begun.
         if step == "start_routing":
             do_step(*args)
@@ -145,6 +146,8 @@ def test_a_signal_as_soon_as_allocations_are_routed(device: str, step: str, monk
         due[0] = True
         with torch.no_grad(), pytest.raises(Interrupted):
             call(x, w)
+        with pytest.raises(RuntimeError):
+            stop(*routed)
         # The pool goes with its last graph.
         airgraph.reset()
         torch._dynamo.reset()

@@ -133,8 +133,7 @@ class _Notes:
         self._is_own: dict[int, bool] = {}
 
     def on_first(self, frame: FrameType) -> Callable[[FrameType], None] | None:
-        code = frame.f_code
-        is_plain = code.co_name == "<module>" or code.co_names == _MAKES_NAMED_TUPLES
+        is_plain = frame.f_code.co_name == "<module>" or _makes_named_tuple(frame)
         return self._on_own if not is_plain and self._runs_own(frame) else None
 
     def _on_own(self, frame: FrameType) -> None:
@@ -229,6 +228,12 @@ class _Notes:
 
     def _refuse(self, reason: str) -> None:
         self.obstacle = self.obstacle or Unwritable(reason)
+
+
+def _makes_named_tuple(frame: FrameType) -> bool:
+    """Whether it runs what `collections.namedtuple` has written, which calls nothing but Python's own tuple."""
+    (name,) = _MAKES_NAMED_TUPLES
+    return frame.f_code.co_names == _MAKES_NAMED_TUPLES and frame.f_globals.get(name) == tuple.__new__
 
 
 def _called_on(frame: FrameType) -> Any:

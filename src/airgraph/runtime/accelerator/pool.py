@@ -131,16 +131,27 @@ def _routed_class() -> Any:
         def __init__(self, routing: PoolRouting, device: torch.device, handle: Any, use: _Use) -> None:
             super().__init__()
             self._routing, self._device, self._handle, self._use = routing, device, handle, use
+            self._is_counted = False
 
         def _enter(self) -> None:
             self._routing.start_routing(self._device, self._handle)
-            self._use.taken_again()
+            self._count()
+
+        def _count(self) -> None:
+            if not self._is_counted:
+                # Noted first, as in `_Use.end`.
+                self._is_counted = True
+                self._use.taken_again()
 
         def _leave(self, *raised: object) -> None:
             self._recover()
 
         def _recover(self) -> None:
-            with suppress(RuntimeError):
+            try:
                 self._routing.stop_routing(self._device, self._handle)
+            except RuntimeError:
+                # Nothing is routed.
+                return
+            self._count()
 
     return Routed
