@@ -1,14 +1,17 @@
 """Every test begins with nothing compiled and nothing counted."""
 
 import atexit
+import faulthandler
 import gc
 import importlib.util
 import logging
 import os
 import shutil
+import sys
 import tempfile
 import traceback
 from collections.abc import Generator, Iterator
+from typing import TextIO
 
 import pytest
 
@@ -53,6 +56,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--wheel", action="store_true", help="install the wheel of `make wheel` and run it")
     parser.addoption("--forged", type=int, default=300, help="damaged cache files, 20000 if in doubt")
     parser.addoption("--edits", type=int, default=12, help="starts of a project edited at random, 10000 if in doubt")
+
+
+_terminal = pytest.StashKey[TextIO]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Before output is captured.
+    config.stash[_terminal] = os.fdopen(os.dup(sys.__stderr__.fileno()), "w")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A test that its timeout cannot end, for it waits in C or takes SIGALRM, ends its process and says where."""
+    marker = item.get_closest_marker("timeout")
+    limit = float(marker.args[0] if marker else item.config.getini("timeout"))
+    if limit:
+        faulthandler.dump_traceback_later(limit + 60, exit=True, file=item.config.stash[_terminal])
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
