@@ -129,7 +129,7 @@ def test_what_calls_of_a_cached_function_came_to(tmp_path: Path) -> None:
     (row,) = airgraph.explain().to_dict()["cached"]
     name = f"{__name__}.Stepped.step"
     refusals = row.pop("refusals")
-    assert row == {"name": name, "hits": 4, "misses": 3, "files_read": 0, "traces": 1}
+    assert row == {"name": name, "hits": 4, "misses": 3, "files_read": 0, "traces": 1, "unwritten": {}}
     assert sum(refusals.values()) == 2 and all(isinstance(reason, str) and reason for reason in refusals)
     again = cached(model.step, tmp_path)
     again(torch.ones(3))

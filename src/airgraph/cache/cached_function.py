@@ -315,6 +315,7 @@ class CachedFunction:
             if self._strict:
                 raise
             self._warn_once(f"{self._name} is not kept for the next start: {error}")
+            self._counts.unwritten[str(error)] += 1
             # As it would be read, so that what is used is what the format holds.
             manifest, path = Manifest.from_text(manifest.to_text()), Path("(not written)")
         self._counts.traces += 1

@@ -44,7 +44,8 @@ class CachedRecord:
     """One row of the report for a function whose graphs are kept in files.
 
     hits: calls that a graph at hand served. misses: the others; for them files were read, or the function was traced,
-    or neither, for the reasons that `refusals` counts.
+    or neither, for the reasons that `refusals` counts. unwritten: for each reason why a traced graph is not in a file,
+    how often.
     """
 
     name: str
@@ -53,6 +54,7 @@ class CachedRecord:
     files_read: int = 0
     traces: int = 0
     refusals: Counter[str] = field(default_factory=Counter)
+    unwritten: Counter[str] = field(default_factory=Counter)
 
 
 class Ledger:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,9 @@ _POOL_ROW = (
 
 _PRODUCT_ROW = ("graph", "key", "product", "calls", "way", "measured_us")
 
-_CACHED_ROW = ("name", "hits", "misses", "files_read", "traces", "refusals")
+_CACHED_ROW = ("name", "hits", "misses", "files_read", "traces", "refusals", "unwritten")
+# Of these, counts of reasons.
+_REASONS = ("refusals", "unwritten")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Report:
             "pools": [dict(row) for row in self.pools],
             "counters": dict(self.counters),
             "passes": dict(self.passes),
-            "cached": [{**row, "refusals": dict(row["refusals"])} for row in self.cached],
+            "cached": [{**row, **{name: dict(row[name]) for name in _REASONS}} for row in self.cached],
             "products": [{**row, "measured_us": dict(row["measured_us"])} for row in self.products],
             "packed_nbytes": self.packed_nbytes,
         }
@@ -129,8 +131,8 @@ class Report:
         for column in _CACHED_ROW:
             cached.add_column(column, overflow="fold")
         for row in self.cached:
-            reasons = "\n".join(f"{count} x {reason}" for reason, count in row["refusals"].items())
-            cached.add_row(*(str(row[column]) for column in _CACHED_ROW[:-1]), escape(reasons))
+            shown = {**row, **{name: escape(_reasons(row[name])) for name in _REASONS}}
+            cached.add_row(*map(str, shown.values()))
         products = Table(title="products of many rows: what computes them")
         for column in _PRODUCT_ROW:
             products.add_column(column, overflow="fold")
@@ -195,6 +197,10 @@ def _product_rows(records: Iterable[GraphRecord]) -> Iterator[dict[str, Any]]:
             measured = {way: ns / 1e3 for way, ns in choice.times.items()}
             values = (record.name, record.key, choice.product, calls, choice.way, measured)
             yield dict(zip(_PRODUCT_ROW, values, strict=True))
+
+
+def _reasons(counts: Mapping[str, int]) -> str:
+    return "\n".join(f"{count} x {reason}" for reason, count in counts.items())
 
 
 def _captured(records: Iterable[GraphRecord]) -> Iterator[tuple[GraphRecord, Any]]:

@@ -77,6 +77,15 @@ def test_graphs_that_cannot_be_kept_are_said_to_be_traced_at_every_start() -> No
     assert generate.where_from(counts, Path("here")) == "the step is traced at every start: tracing failed"
 
 
+def test_where_no_file_can_be_written_nothing_is_said_to_be_kept() -> None:
+    result = airgraph(
+        "generate", "hello", "--model", "tiny", "--max-new-tokens", "1", "--no-compare", "--dir", "/proc/there"
+    )
+    assert result.returncode == 0, result.stderr
+    assert "airgraph: the step is traced at the next start too: cannot write /proc/there" in result.stderr
+    assert "kept in" not in result.stderr and "read from" not in result.stderr
+
+
 def test_without_compare_eager_is_not_run(tmp_path: Path) -> None:
     result = airgraph(
         "generate", "hello", "--model", "tiny", "--max-new-tokens", "1", "--no-compare", "--dir", str(tmp_path)

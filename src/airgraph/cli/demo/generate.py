@@ -243,6 +243,9 @@ def where_from(counts: CachedRecord, folder: Path | None) -> str:
     """Whether the next start, or this one, is spared the tracing."""
     if counts.refusals:
         return f"the step is traced at every start: {'; '.join(counts.refusals)}"
+    if counts.unwritten:
+        # Each file says of itself where it was to be written.
+        return f"the step is traced at the next start too: {'; '.join(counts.unwritten)}"
     if counts.traces:
         return f"{counts.traces} graphs traced and kept in {folder} for the next start"
     return f"{counts.files_read} graphs read from {folder}, nothing traced"
