@@ -22,9 +22,13 @@ at::Tensor mark(size_t number) {
   return at::empty({static_cast<int64_t>(number)}, at::TensorOptions().device(at::kMeta));
 }
 
-// What the driver reads at the launch: numbers are passed by value.
+// What the driver reads at the launch: numbers are passed by value. A copy also where Python's number was made a tensor for the
+// call: it may belong to a Python object, which the device's thread could let go only with the GIL, and who waits for the device
+// may hold that.
 at::Tensor by_value(const at::Tensor& tensor) {
-  return tensor.unsafeGetTensorImpl()->is_wrapped_number() ? tensor : tensor.clone();
+  auto copy = tensor.clone();
+  copy.unsafeGetTensorImpl()->set_wrapped_number(tensor.unsafeGetTensorImpl()->is_wrapped_number());
+  return copy;
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ c10::IValue map_tensors(const c10::IValue& value, const std::function<at::Tensor
 // Every defined tensor in `value`.
 void each_tensor(const c10::IValue& value, const std::function<void(const at::Tensor&)>& visit);
 
-// Arguments that hold no CUDA memory: what a kernel keeps until it runs.
+// Arguments that hold no CUDA memory and no Python object: what a kernel keeps until it runs.
 class SavedArguments {
  public:
   explicit SavedArguments(c10::ArrayRef<c10::IValue> arguments);
