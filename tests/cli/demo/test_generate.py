@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -32,37 +33,42 @@ def _row(output: str, label: str) -> str:
     return found[0][-1]
 
 
-@pytest.mark.parametrize("way", ["cached", "compiled"])
-def test_tiny_decodes_through_captured_graphs_with_equal_tokens(way: str, tmp_path: Path) -> None:
-    where = ["--dir", str(tmp_path)] if way == "cached" else ["--no-cache"]
-    result = airgraph("generate", "hello", "--model", "tiny", "--max-new-tokens", "12", *where)
+def _tiny(prompt: str, length: int, *options: str, **environment: str) -> CompletedProcess[str]:
+    result = airgraph("generate", prompt, "--model", "tiny", "--max-new-tokens", str(length), *options, **environment)
     assert result.returncode == 0, result.stderr
-    said_of_files = f"2 graphs traced and kept in {tmp_path} for the next start"
-    assert (said_of_files in result.stderr) is (way == "cached")
-    assert len(list(tmp_path.rglob("*.airgraph"))) == (2 if way == "cached" else 0)
+    return result
+
+
+def _assert_captured_and_equal(result: CompletedProcess[str]) -> None:
     assert _row(result.stdout, "tokens equal") == "yes"
     assert _row(result.stdout, "graphs captured") == "2"
     assert int(_row(result.stdout, "pool bytes").replace(",", "")) > 0
-    assert "12 generated" in result.stdout
     assert "capturing prefill" in result.stderr
     # Dynamo warns of Python 3.13.0 itself.
-    said = result.stderr.lower().replace("warning: guards may run slower on python 3.13.0", "")
-    assert "warning" not in said
+    assert "warning" not in result.stderr.lower().replace("warning: guards may run slower on python 3.13.0", "")
+
+
+def test_tiny_decodes_through_captured_graphs_with_equal_tokens(tmp_path: Path) -> None:
+    result = _tiny("hello", 12, "--no-cache", AIRGRAPH_CACHE_DIR=str(tmp_path))
+    _assert_captured_and_equal(result)
+    assert "12 generated" in result.stdout
+    assert not list(tmp_path.rglob("*.airgraph"))
 
 
 def test_the_next_start_traces_nothing_whatever_it_is_asked(tmp_path: Path) -> None:
     # By default they are where `airgraph cache list` looks.
-    first, second = (
-        airgraph("generate", prompt, "--model", "tiny", "--max-new-tokens", length, AIRGRAPH_CACHE_DIR=str(tmp_path))
-        for prompt, length in (("hello", "4"), ("a longer question", "12"))
-    )
     folder = tmp_path / "graphs"
-    assert "2 graphs traced" in first.stderr
+    first = _tiny("hello", 4, AIRGRAPH_CACHE_DIR=str(tmp_path))
+    _assert_captured_and_equal(first)
+    assert f"2 graphs traced and kept in {folder} for the next start" in first.stderr
+    assert len(list(tmp_path.rglob("*.airgraph"))) == 2
+    second = _tiny("a longer question", 12, "--dir", str(folder))
+    _assert_captured_and_equal(second)
     assert f"airgraph: 2 graphs read from {folder}, nothing traced" in second.stderr
-    for result in (first, second):
-        assert result.returncode == 0, result.stderr
-        assert _row(result.stdout, "tokens equal") == "yes"
-        assert _row(result.stdout, "graphs captured") == "2"
+    # Eager is not run beside it.
+    third = _tiny("hello", 1, "--no-compare", "--dir", str(folder))
+    assert "tokens equal" not in third.stdout
+    assert "eager" not in (third.stdout + third.stderr).replace(str(tmp_path), "")
 
 
 @pytest.mark.parametrize(
@@ -77,22 +83,10 @@ def test_graphs_that_cannot_be_kept_are_said_to_be_traced_at_every_start() -> No
     assert generate.where_from(counts, Path("here")) == "the step is traced at every start: tracing failed"
 
 
-def test_where_no_file_can_be_written_nothing_is_said_to_be_kept() -> None:
-    result = airgraph(
-        "generate", "hello", "--model", "tiny", "--max-new-tokens", "1", "--no-compare", "--dir", "/proc/there"
-    )
-    assert result.returncode == 0, result.stderr
-    assert "airgraph: the step is traced at the next start too: cannot write /proc/there" in result.stderr
-    assert "kept in" not in result.stderr and "read from" not in result.stderr
-
-
-def test_without_compare_eager_is_not_run(tmp_path: Path) -> None:
-    result = airgraph(
-        "generate", "hello", "--model", "tiny", "--max-new-tokens", "1", "--no-compare", "--dir", str(tmp_path)
-    )
-    assert result.returncode == 0, result.stderr
-    assert "tokens equal" not in result.stdout
-    assert "eager" not in (result.stdout + result.stderr).replace(str(tmp_path), "")
+def test_graphs_that_no_file_keeps_are_not_said_to_be_kept() -> None:
+    counts = CachedRecord("step", traces=2, unwritten=Counter({"cannot write /proc/there": 2}))
+    said = "the step is traced at the next start too: cannot write /proc/there"
+    assert generate.where_from(counts, Path("/proc/there")) == said
 
 
 @pytest.mark.slow
