@@ -20,6 +20,17 @@ struct Step {
   virtual c10::ArrayRef<char> list() const { return {}; }
 };
 
+// A step whose function also runs those of some steps after it, as one loop that threads share: the fewer loops, the
+// less often they wait for one another.
+struct SharedStep : Step {
+  // Whether it runs `next` from now on: the step that follows it and those that it runs already.
+  virtual bool take(Step& next) = 0;
+  // Whether threads share the loop of it and of what it took.
+  virtual bool has_parts_together() const = 0;
+  // From now on it runs itself alone.
+  virtual void let_go() = 0;
+};
+
 using StepFn = void (*)(Step*);
 
 // What the replay loop walks over. `ctx` is owned by the tape.

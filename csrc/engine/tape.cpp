@@ -32,6 +32,8 @@ struct TimedStep : Step {
   Clock::time_point end;
 };
 
+void run_by_another(Step* /*step*/) {}
+
 template <bool kLooksAhead>
 inline void run_each(const std::vector<Entry>& entries, const LookAhead& ahead, size_t& index) {
   for (const size_t count = entries.size(); index < count; ++index) {
@@ -96,13 +98,39 @@ Tier Tape::append(RecordedCall call) {
   ahead_.add(step.ctx.get());
   entries_.push_back({step.fn, step.ctx.get()});
   steps_.push_back(std::move(step.ctx));
-  if (step.has_parts && loop_ == nullptr && at::get_num_threads() > 1) {
+  take_last();
+  if ((step.has_parts || (sharing_ != nullptr && sharing_->has_parts_together())) && loop_ == nullptr &&
+      at::get_num_threads() > 1) {
     loop_ = std::make_unique<ParallelLoop>(static_cast<size_t>(at::get_num_threads()));
   }
   return step.tier;
 }
 
+void Tape::take_last() {
+  auto& last = entries_.back();
+  if (sharing_ != nullptr && sharing_->take(*last.ctx)) {
+    taken_.push_back({entries_.size() - 1, last.fn});
+    last.fn = &run_by_another;
+  } else {
+    sharing_ = dynamic_cast<SharedStep*>(last.ctx);
+  }
+}
+
+void Tape::let_go() {
+  for (const auto& [index, fn] : taken_) {
+    entries_[index].fn = fn;
+  }
+  taken_.clear();
+  sharing_ = nullptr;
+  for (const auto& step : steps_) {
+    if (auto* shared = dynamic_cast<SharedStep*>(step.get())) {
+      shared->let_go();
+    }
+  }
+}
+
 void Tape::run_beside(const std::vector<Segment>& segments, size_t threads, bool is_worth_waking) {
+  let_go();
   segments_ = segments;
   schedule_ = std::make_unique<Schedule>(entries_, segments, threads, is_worth_waking);
   // Where streams run beside one another, the team is theirs.
@@ -116,6 +144,7 @@ void Tape::replay() {
 }
 
 std::vector<Moment> Tape::timeline(size_t rounds) {
+  let_go();
   std::vector<std::unique_ptr<TimedStep>> timed;
   std::vector<Entry> entries;
   for (const auto& entry : entries_) {

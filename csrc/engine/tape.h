@@ -58,10 +58,25 @@ class Tape {
   std::vector<Moment> timeline(size_t rounds);
 
   size_t size() const { return entries_.size(); }
+  // Calls that an earlier one runs with it, as one loop.
+  size_t taken() const { return taken_.size(); }
 
  private:
+  // An entry that an earlier one runs, and its own function.
+  struct Taken {
+    size_t index;
+    StepFn fn;
+  };
+
+  // Lets the last entry be run by an earlier one, if it can.
+  void take_last();
+  // From now on each call is run by its own entry.
+  void let_go();
+
   std::vector<Entry> entries_;
   std::vector<std::unique_ptr<Step>> steps_;
+  SharedStep* sharing_ = nullptr;  // that took the last entry, or may
+  std::vector<Taken> taken_;
   LookAhead ahead_;
   std::vector<Segment> segments_;
   std::unique_ptr<Schedule> schedule_;  // gone first: it holds on to the steps

@@ -217,7 +217,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
             return found;
           },
           py::arg("rounds"))
-      .def("__len__", &Tape::size);
+      .def("__len__", &Tape::size)
+      .def_property_readonly("taken", &Tape::taken);
 
   py::enum_<LiveOutputs>(m, "LiveOutputs")
       .value("preserve", LiveOutputs::preserve)

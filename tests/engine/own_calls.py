@@ -10,30 +10,35 @@ from torch import Tensor
 from airgraph.program import own_operators as own_operators
 from airgraph.runtime.engine.loading import engine
 
-__all__ = ["by_engine", "further_off", "lying", "values"]
+__all__ = ["append", "by_engine", "further_off", "lying", "values"]
+
+
+def append(
+    tape: Any, name: str, *args: Any, out: Tensor, exact: bool = False, overload: str = "", **kwargs: Any
+) -> str:
+    """One more call, which fills `out` with what the operator gives; returns the tier that serves it."""
+    call = engine().RecordedCall(
+        name=name,
+        overload=overload,
+        args=args,
+        kwargs=kwargs,
+        outs=[out],
+        fresh=[True],
+        needed=[True],
+        out_overload=None,
+        redispatch=False,
+        packed=None,
+        exact=exact,
+    )
+    return str(tape.append(call))
 
 
 def by_engine(name: str, *args: Any, out: Tensor, exact: bool = False, overload: str = "", **kwargs: Any) -> str:
     """Fills `out` with what the operator gives; returns the tier that served it."""
-    native = engine()
-    tape = native.Tape()
-    tier = tape.append(
-        native.RecordedCall(
-            name=name,
-            overload=overload,
-            args=args,
-            kwargs=kwargs,
-            outs=[out],
-            fresh=[True],
-            needed=[True],
-            out_overload=None,
-            redispatch=False,
-            packed=None,
-            exact=exact,
-        )
-    )
+    tape = engine().Tape()
+    tier = append(tape, name, *args, out=out, exact=exact, overload=overload, **kwargs)
     tape.replay()
-    return str(tier)
+    return tier
 
 
 def lying(value: Tensor, how: str) -> Tensor:

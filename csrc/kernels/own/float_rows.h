@@ -35,6 +35,13 @@ class Rows {
     forms_ = &own::row_forms(own::element_of(dtype_).value_or(own::Element::f32));
   }
 
+  // Whether it is the same elements.
+  bool is_same(const Rows& other) const {
+    return tensor_.is_alias_of(other.tensor_) && tensor_.storage_offset() == other.tensor_.storage_offset() &&
+           dtype_ == other.dtype_ && tensor_.sizes() == other.tensor_.sizes() &&
+           tensor_.strides() == other.tensor_.strides();
+  }
+
   bool defined() const { return tensor_.defined(); }
   bool is_dense() const { return step_ == 1; }
   bool is_one_row() const { return row_stride_ == 0; }
@@ -46,6 +53,9 @@ class Rows {
     data_ = tensor_.defined() ? static_cast<char*>(const_cast<void*>(tensor_.const_data_ptr())) : nullptr;
   }
   void find_to_write() { data_ = static_cast<char*>(tensor_.mutable_data_ptr()); }
+
+  // The first element, once it is found.
+  const char* data() const { return data_; }
 
   // Asks for what `read` is going to read.
   void prefetch(int64_t matrix, int64_t row, int64_t begin, int64_t count) const {

@@ -25,11 +25,32 @@ constexpr int64_t kMostRows = 8;
 constexpr int64_t kPartBytes = int64_t{64} * 1024;
 // Matrices are read at about this.
 constexpr int64_t kReadPerNs = 16;
+// A loop over less is not shared among threads.
+constexpr size_t kWorthSharingNs = 2 * kPartBytes / kReadPerNs;
 // Rows of the matrix whose results are summed apart before they are rounded or the bias is added.
 constexpr int64_t kApart = 64;
 
+// Where a tensor's elements lie, which come from a storage that no two steps need have in common.
+struct Extent {
+  const char* begin = nullptr;
+  const char* end = nullptr;
+
+  bool meets(const Extent& other) const { return begin < other.end && other.begin < end; }
+};
+
+int64_t extent_nbytes(const at::Tensor& tensor) {
+  if (!tensor.defined()) {
+    return 0;
+  }
+  int64_t last = 0;
+  for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
+    last += (tensor.size(dim) - 1) * tensor.stride(dim);
+  }
+  return (last + 1) * static_cast<int64_t>(tensor.element_size());
+}
+
 // Of each matrix of a batch.
-struct ProductsCtx final : Step {
+struct ProductsCtx final : SharedStep {
   Rows out, left;    // [batch, rows, n], [batch, rows, k]
   Rows scale, bias;  // as out, or undefined; out = left @ right * scale + bias
   at::Tensor right;  // [batch, k, n], or [k, n]
@@ -38,6 +59,7 @@ struct ProductsCtx final : Step {
   int64_t part_rows, parts;        // of one matrix
   int64_t part_matrices;           // where a matrix has one part
   size_t all_parts, part_ns;
+  int64_t out_nbytes, left_nbytes, right_nbytes, scale_nbytes, bias_nbytes;  // from the first element to the last
   size_t row_nbytes;
   bool reads_in_place, writes_in_place;
   const own::WholeForm* whole_form;  // of the one row of `left`, or null
@@ -50,7 +72,76 @@ struct ProductsCtx final : Step {
   int64_t left_ld, left_step;  // in elements, in bytes
   own::WholeRow whole_row;
   bool is_whole;
+
+  // Products of the same `left`, which are run with this one.
+  std::vector<ProductsCtx*> taken;
+  size_t parts_together, ns_together;  // theirs too
+
+  bool take(Step& next) override;
+  bool has_parts_together() const override { return !taken.empty() && ns_together >= kWorthSharingNs; }
+  void let_go() override { taken.clear(); }
+
+  void find();
+  void read_left();
+  void read_left_as(const ProductsCtx& other);
+  bool has_same_left(const ProductsCtx& other) const;
+  bool writes_what_is_used_by(const ProductsCtx& other) const;
+  bool may_run_together() const;
 };
+
+bool ProductsCtx::has_same_left(const ProductsCtx& other) const {
+  return left.is_same(other.left) && batch == other.batch && reads_in_place == other.reads_in_place &&
+         whole_form == other.whole_form && (whole_form == nullptr || rounding == other.rounding);
+}
+
+bool ProductsCtx::take(Step& next) {
+  auto* other = dynamic_cast<ProductsCtx*>(&next);
+  if (other == nullptr || !has_same_left(*other)) {
+    return false;
+  }
+  const size_t parts = (taken.empty() ? all_parts : parts_together) + other->all_parts;
+  if (parts > ParallelLoop::kMostParts) {
+    return false;
+  }
+  ns_together = (taken.empty() ? all_parts * part_ns : ns_together) + other->all_parts * other->part_ns;
+  parts_together = parts;
+  taken.push_back(other);
+  return true;
+}
+
+// Where this replay reads and writes.
+void ProductsCtx::find() {
+  out.find_to_write();
+  for (auto* each : {&left, &scale, &bias}) {
+    each->find_to_read();
+  }
+  right_data = static_cast<const char*>(right.const_data_ptr());
+}
+
+bool ProductsCtx::writes_what_is_used_by(const ProductsCtx& other) const {
+  const auto from = [](const char* begin, int64_t nbytes) { return Extent{begin, begin + nbytes}; };
+  const auto written = from(out.data(), out_nbytes);
+  return written.meets(from(other.out.data(), other.out_nbytes)) ||
+         written.meets(from(other.left.data(), other.left_nbytes)) ||
+         written.meets(from(other.right_data, other.right_nbytes)) ||
+         (other.scale.defined() && written.meets(from(other.scale.data(), other.scale_nbytes))) ||
+         (other.bias.defined() && written.meets(from(other.bias.data(), other.bias_nbytes)));
+}
+
+// Asked at each replay: arguments may lie elsewhere at each call.
+bool ProductsCtx::may_run_together() const {
+  for (size_t i = 0; i < taken.size(); ++i) {
+    if (writes_what_is_used_by(*taken[i]) || taken[i]->writes_what_is_used_by(*this)) {
+      return false;
+    }
+    for (size_t j = 0; j < taken.size(); ++j) {
+      if (j != i && taken[i]->writes_what_is_used_by(*taken[j])) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
 
 void run_rows(const ProductsCtx& ctx, int64_t matrix, int64_t begin, int64_t end) noexcept {
   RowProducts products{ctx.left_data + matrix * ctx.left_step,
@@ -123,33 +214,77 @@ bool make_whole(ProductsCtx& ctx, const std::vector<float>& row) {
   return ctx.whole_form->make(row.data(), ctx.k, ctx.rounding, memory.data() + (kAlignment - past), ctx.whole_row);
 }
 
-void run_products(Step* step) {
-  auto& ctx = *static_cast<ProductsCtx*>(step);
+// As the parts want it.
+void ProductsCtx::read_left() {
   thread_local std::vector<float> floats;
-  ctx.out.find_to_write();
-  for (auto* each : {&ctx.left, &ctx.scale, &ctx.bias}) {
-    each->find_to_read();
-  }
-  ctx.right_data = static_cast<const char*>(ctx.right.const_data_ptr());
-  if (ctx.reads_in_place) {
-    ctx.left_data = ctx.left.at(0, 0, 0);
-    ctx.left_ld = ctx.left.row_stride();
-    ctx.left_step = ctx.left.batch_step();
+  if (reads_in_place) {
+    left_data = left.at(0, 0, 0);
+    left_ld = left.row_stride();
+    left_step = left.batch_step();
   } else {
-    floats.resize(static_cast<size_t>(ctx.batch * ctx.rows * ctx.k));
-    for (int64_t row = 0; row < ctx.batch * ctx.rows; ++row) {
-      float* to = floats.data() + row * ctx.k;
-      const float* found = ctx.left.read(row / ctx.rows, row % ctx.rows, 0, ctx.k, to);
+    floats.resize(static_cast<size_t>(batch * rows * k));
+    for (int64_t row = 0; row < batch * rows; ++row) {
+      float* to = floats.data() + row * k;
+      const float* found = left.read(row / rows, row % rows, 0, k, to);
       if (found != to) {
-        std::copy_n(found, ctx.k, to);
+        std::copy_n(found, k, to);
       }
     }
-    ctx.left_data = reinterpret_cast<const char*>(floats.data());
-    ctx.left_ld = ctx.k;
-    ctx.left_step = ctx.rows * ctx.k * static_cast<int64_t>(sizeof(float));
+    left_data = reinterpret_cast<const char*>(floats.data());
+    left_ld = k;
+    left_step = rows * k * static_cast<int64_t>(sizeof(float));
   }
-  ctx.is_whole = ctx.whole_form != nullptr && make_whole(ctx, floats);
+  is_whole = whole_form != nullptr && make_whole(*this, floats);
+}
+
+void ProductsCtx::read_left_as(const ProductsCtx& other) {
+  left_data = other.left_data;
+  left_ld = other.left_ld;
+  left_step = other.left_step;
+  is_whole = other.is_whole;
+  whole_row = other.whole_row;
+}
+
+void run_part_of_several(const void* context, size_t part, size_t thread) noexcept {
+  const auto* ctx = static_cast<const ProductsCtx*>(context);
+  auto next = ctx->taken.begin();
+  while (part >= ctx->all_parts) {
+    part -= ctx->all_parts;
+    ctx = *next++;
+  }
+  run_products_part(ctx, part, thread);
+}
+
+void run_alone(ProductsCtx& ctx) {
+  ctx.find();
+  ctx.read_left();
   ParallelLoop::run(ctx.all_parts, ctx.part_ns, &run_products_part, &ctx);
+}
+
+void run_products(Step* step) {
+  auto& ctx = *static_cast<ProductsCtx*>(step);
+  ctx.find();
+  for (auto* each : ctx.taken) {
+    each->find();
+  }
+  if (ctx.taken.empty() || !ctx.may_run_together()) {
+    run_alone(ctx);
+    for (auto* each : ctx.taken) {
+      run_alone(*each);
+    }
+    return;
+  }
+  ctx.read_left();
+  for (auto* each : ctx.taken) {
+    each->read_left_as(ctx);
+  }
+  if (!ctx.has_parts_together()) {
+    for (size_t part = 0; part < ctx.parts_together; ++part) {
+      run_part_of_several(&ctx, part, 0);
+    }
+    return;
+  }
+  ParallelLoop::run(ctx.parts_together, ctx.ns_together / ctx.parts_together, &run_part_of_several, &ctx);
 }
 
 // scale, bias: may be undefined.
@@ -208,6 +343,11 @@ std::optional<PreparedStep> make_row_products(const at::Tensor& left, const at::
   if (ctx->all_parts > ParallelLoop::kMostParts) {
     return std::nullopt;
   }
+  ctx->out_nbytes = extent_nbytes(out);
+  ctx->left_nbytes = extent_nbytes(left);
+  ctx->right_nbytes = extent_nbytes(right);
+  ctx->scale_nbytes = scale.defined() ? extent_nbytes(scale.expand_as(out)) : 0;
+  ctx->bias_nbytes = bias.defined() ? extent_nbytes(bias.expand_as(out)) : 0;
   const bool has_parts = ctx->all_parts > 1;
   return PreparedStep{&run_products, std::move(ctx), Tier::own, has_parts};
 }
