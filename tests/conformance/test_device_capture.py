@@ -1,5 +1,6 @@
 """Capture executes nothing, every call executes exactly once, and results are those of eager."""
 
+import dataclasses
 import gc
 import threading
 from collections.abc import Callable
@@ -235,7 +236,8 @@ def test_a_warm_up_leaves_no_trace(device: str, monkeypatch: pytest.MonkeyPatch)
     """CUDA needs one before a capture; it works wherever graphs are the device's own."""
     if device == "cpu":
         pytest.skip("nothing runs before a capture on CPU")
-    monkeypatch.setattr(runtime_for(device), "needs_warm_up", True)
+    runtime = runtime_for(device)
+    monkeypatch.setattr(runtime, "capabilities", dataclasses.replace(runtime.capabilities, runs_to_capture=True))
     whole = torch.zeros(8, device=device)
 
     def program(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:

@@ -101,6 +101,7 @@ class GraphedCallable:
         )
         self._verification = Verification(program, runtime, options)
         self._ranks = Ranks.of(program)
+        self._runs_to_capture = runtime.capabilities.runs_to_capture
         self._verified_after = 0
         _check_clone_output(options, len(program.gm.graph.output_node().args[0]))  # type: ignore[arg-type]
         ledger.add_callable(self)
@@ -169,7 +170,7 @@ class GraphedCallable:
             self._fallback.report_again()
         key = self._captures.key(args)
         if self._ranks is not None and not self._ranks.is_settled(key):
-            outputs = self._capture_in_step(self._ranks, key, args)
+            outputs = self._capture_in_step(self._ranks, key, args, runs=not warming)
             if outputs is not None:
                 return outputs
         if self._fallback.serves(key):
@@ -284,17 +285,25 @@ class GraphedCallable:
             self._pool.strike_off()
         return _Made(graph, outputs)
 
-    def _capture_in_step(self, ranks: Ranks, key: GraphKey, args: list[Any]) -> list[Any] | None:
-        """Capture a new key if all ranks can; else none of them does. The outputs of the call, if it was run."""
+    def _capture_in_step(self, ranks: Ranks, key: GraphKey, args: list[Any], *, runs: bool) -> list[Any] | None:
+        """Capture a new key if all ranks can; else none of them does. The outputs of the call, if it was run.
+
+        Where a capture runs the call, ranks that cannot capture run it too before they say so: all collectives of the
+        program come before those of the agreement, on every rank.
+        """
+        runs_first = runs and self._runs_to_capture
         can_capture = False
         outputs: list[Any] | None = None
         try:
             if not self._fallback.serves(key):
-                made = self._capture(key, args, NEW_KEY)
+                made = self._capture(key, args, NEW_KEY, runs=runs)
                 can_capture, outputs = made.graph is not None, made.outputs
-        except NotAdmitted:
-            # The call meets it again.
-            pass
+            if runs_first and outputs is None:
+                outputs = self._fallback.run(args)
+        except NotAdmitted as refusal:
+            # Else the call meets it again.
+            if runs_first:
+                outputs = self._fallback.on_refused(args, refusal)
         finally:
             agreed = ranks.settle(key, can_capture)
         if agreed or self._fallback.serves(key):

@@ -24,7 +24,6 @@ class NpuRuntime(AcceleratorRuntime):
 
     device_type = "npu"
     capabilities = Capabilities(external_events=True, rng_in_graphs=True, stream_priorities=True, max_streams=1980)
-    needs_warm_up = False
     # torch_npu hands these their seed from the host.
     repeated_random = frozenset({"bernoulli", "bernoulli_", "multinomial", "randperm", "normal"})
     # By the numbers of acl/error_codes/rt_error_codes.h.

@@ -38,12 +38,14 @@ class Capabilities:
     external_events: an event recorded in a graph can be waited for outside, and the other way round.
     rng_in_graphs: random operators draw fresh numbers at each replay. stream_priorities: they have an effect.
     max_streams: how many streams may exist at once; None: no limit is known.
+    runs_to_capture: operators must have run once before they are captured; a first call is that run.
     """
 
     external_events: bool
     rng_in_graphs: bool
     stream_priorities: bool
     max_streams: int | None
+    runs_to_capture: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,6 +125,45 @@ def test_a_program_that_one_rank_cannot_capture(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("obstacle", ["force_eager", "memory_budget"])
+def test_ranks_that_cannot_capture_run_a_call_when_the_others_do(obstacle: str, tmp_path: Path) -> None:
+    """On a device whose capture runs the call, as CUDA's: a collective of the program met one of the agreement."""
+    _run(
+        tmp_path,
+        f"""
+        import dataclasses
+        from airgraph.runtime.registry import runtime_for
+        runtime = runtime_for("cpu")
+        record, runs = type(runtime).record, []
+        def running_record(self, program, inputs, pool, options, call=None):
+            graph = record(self, program, inputs, pool, options, call)
+            if call is not None:
+                runs.append(program.name)
+                graph.first_outputs = list(program.gm(*call))
+            return graph
+        type(runtime).record = running_record
+        type(runtime).capabilities = dataclasses.replace(runtime.capabilities, runs_to_capture=True)
+
+        hindered = {{"force_eager": True}} if {obstacle!r} == "force_eager" else {{"memory_budget": 1000}}
+        options = hindered if rank else {{}}
+        call = compiled(lambda x: fc.all_reduce((x + 1).exp(), "sum", world) * 2, **options)
+        x = torch.ones(64, 64)
+        for _ in range(3):
+            torch.testing.assert_close(call(x), 4 * (x + 1).exp())
+        assert rows()[-1]["state"] == "skipped" and len(runs) == (0 if rank else 1), rows()
+        # All of them can: a warm-up runs nothing.
+        torch._dynamo.reset()
+        runs.clear()
+        call = compiled(lambda x: fc.all_reduce(x * 3, "sum", world) + 1)
+        airgraph.warmup(call, [(x,)], progress=False)
+        assert not runs
+        for _ in range(3):
+            torch.testing.assert_close(call(x), x * 6 + 1)
+        assert rows()[-1]["state"] == "captured"
+        """,
+    )
+
+
 def test_what_has_no_form_in_place_runs_eagerly(tmp_path: Path) -> None:
     _run(
         tmp_path,

@@ -60,8 +60,6 @@ class AcceleratorRuntime(ABC):
 
     device_type: str
     capabilities: Capabilities
-    # Whether kernels and library handles must have run once before a capture.
-    needs_warm_up: bool
     # The capture_error_mode where none was chosen.
     capture_error_mode: str = "global"
     # Random operators, as ATen names them, whose numbers are those of the capture at each replay.
@@ -233,10 +231,10 @@ class AcceleratorRuntime(ABC):
                     }
                     graph.bind(inputs, buffers)
                     capture = Capture(self, program, inputs, buffers, pool, options)
-                    if self.needs_warm_up and call is not None:
+                    if self.capabilities.runs_to_capture and call is not None:
                         graph.copy_inputs(call)
                         first = FirstCall(capture.run(), call, graph)
-                    elif self.needs_warm_up:
+                    elif self.capabilities.runs_to_capture:
                         capture.warm_up(self.module.default_generators[program.device.index or 0])
                 self.forget_workspaces([side])
                 side.synchronize()
