@@ -69,7 +69,8 @@ test-npu: $(STAMPS)/npu
 test-cuda: $(STAMPS)/cuda
 	@if [ -s $< ]; then cat $<; else \
 	    $(WITH_VENV) cmake --build simcuda/build \
-	    && $(CUDA_BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance tests/cuda --device cuda $(PYTEST_ARGS); \
+	    && $(CUDA_BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance tests/cuda tests/torchair/test_documents.py \
+	        --device cuda $(PYTEST_ARGS); \
 	fi
 
 # One for each Python: make wheel PYTHON=python3.12 VENV=.venv-3.12. torch's own libraries are left out of it.

@@ -1,4 +1,5 @@
-"""Every error the package raises on purpose.
+"""The errors that a caller of the package can meet; those of the command line, and what one part of the package says to
+another, are with those who raise them.
 
 AirgraphError
 ├── OptionError        an option's name or value is wrong            (also a ValueError)

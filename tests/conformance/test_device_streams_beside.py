@@ -90,9 +90,11 @@ def _output_of(device: str, program: str, schedule: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize(("schedule", "times"), [("adversarial", 1000), ("seed:1", 200)])
-def test_four_tensors_on_three_streams(device: str, schedule: str, times: int, request: pytest.FixtureRequest) -> None:
-    times = times if request.config.getoption("--full-sweep") else times // 5
+@pytest.mark.parametrize("schedule", ["adversarial", "seed:1"])
+def test_four_tensors_on_three_streams(device: str, schedule: str, request: pytest.FixtureRequest) -> None:
+    """A thousand times in the worst order, on the device that the documentation writes it for."""
+    is_long = schedule == "adversarial" and (device == "npu" or request.config.getoption("--full-sweep"))
+    times = 1000 if is_long else 100
     assert "right" in _output_of(device, _FOUR_TENSORS.replace("TIMES", str(times)), schedule)
 
 

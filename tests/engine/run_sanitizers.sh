@@ -44,7 +44,7 @@ export ASAN_OPTIONS=detect_leaks=0:halt_on_error=1:alloc_dealloc_mismatch=0
 run address libasan.so
 
 build thread thread
-printf 'called_from_lib:libtorch_cpu.so\ncalled_from_lib:libtorch_python.so\ncalled_from_lib:libgomp\nrace:python\n' > "$work/tsan.supp"
+printf 'called_from_lib:libtorch_cpu.so\ncalled_from_lib:libtorch_python.so\ncalled_from_lib:libgomp\n' > "$work/tsan.supp"
 export TSAN_OPTIONS="suppressions=$work/tsan.supp:halt_on_error=1:report_signal_unsafe=0:ignore_noninstrumented_modules=1"
 run thread libtsan.so
 

@@ -16,6 +16,7 @@ from airgraph.errors import UnsupportedGraph
 from airgraph.options import Options
 from airgraph.program import source_lines
 from airgraph.program.inputs import InputRole, with_copies
+from airgraph.program.operators import is_view_operator
 from airgraph.program.program import CaptureProgram
 from airgraph.program.streams import priorities_of, streams_of
 from airgraph.runtime.accelerator.streams import CaptureStreams, StreamsDevice
@@ -249,7 +250,7 @@ class _Run(Walk):
         self.has_written = (
             self.has_written or op.namespace not in _ON_ONE_STREAM or self._writes_an_argument(op, args, kwargs)
         )
-        self.calls += not op.is_view
+        self.calls += not is_view_operator(op)
         try:
             if self._streams is None or self.stream is None:
                 return op(*args, **kwargs)
