@@ -176,6 +176,31 @@ def test_no_stream_left(run: Run) -> None:
     assert "has no stream or event left" in out
 
 
+def test_few_streams_left(run: Run) -> None:
+    """torch makes all streams of a priority when the first is asked for; tags share what there is."""
+    run(
+        """
+        from airgraph import scope
+
+        def program(x):
+            made = []
+            for number in range(6):
+                with scope.stream(str(number), priority=-(number == 3)):
+                    made.append((x + number) * 2)
+            return made
+
+        compiled = torch.compile(program, backend="airgraph", fullgraph=True)
+        for _ in range(3):
+            made = compiled(torch.ones(4, device="npu"))
+            assert [each.tolist() for each in made] == [[2.0 * (number + 1)] * 4 for number in range(6)]
+        (row,) = airgraph.explain().to_dict()["graphs"]
+        assert (row["state"], row["streams"], messages()) == ("captured", 4, []), (row, messages())
+        print("STILL WORKS")
+        """,
+        SIMCANN_STREAMS="40",
+    )
+
+
 def test_no_memory_left_for_a_capture(run: Run) -> None:
     out = run(
         """

@@ -18,7 +18,7 @@ from airgraph.program import source_lines
 from airgraph.program.inputs import InputRole, with_copies
 from airgraph.program.operators import is_view_operator
 from airgraph.program.program import CaptureProgram
-from airgraph.program.streams import priorities_of, streams_of
+from airgraph.program.streams import priorities_of
 from airgraph.runtime.accelerator.streams import CaptureStreams, StreamsDevice
 from airgraph.runtime.engine.loading import engine
 from airgraph.runtime.protocol import Capabilities, FailedCall
@@ -147,8 +147,7 @@ class Capture:
         priorities = priorities_of(self.program.gm.graph)
         room = self.device.capabilities.max_streams
         most = self.options.max_streams if self.options.max_streams is not None else (room or sys.maxsize) - 1
-        side = min(len(streams_of(self.program.gm.graph)) - 1, most)
-        streams = CaptureStreams(self.device, priorities, side) if side > 0 else None
+        streams = CaptureStreams.of(self.device, priorities, most)
         beside = [] if streams is None else streams.taken
         # Those of another pool's graphs, which may run meanwhile.
         self.device.forget_workspaces(beside)
@@ -161,7 +160,7 @@ class Capture:
             # This pool's, which later graphs of other pools must not work in.
             self.device.forget_workspaces([self.device.module.current_stream(), *beside])
         held = [] if streams is None else [streams.held]
-        return Recorded(graph, outputs, run.calls, run.copied_nbytes, side + 1, held)
+        return Recorded(graph, outputs, run.calls, run.copied_nbytes, len(beside) + 1, held)
 
     def discard(self, graph: Any) -> None:
         for step in (graph.reset, self.device.synchronize):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -13,6 +14,9 @@ from airgraph.program.stream_marks import event_of
 from airgraph.program.streams import stream_of
 
 __all__ = ["CaptureStreams", "EventPool", "StreamsDevice"]
+
+
+log = logging.getLogger(__name__)
 
 
 class EventPool:
@@ -72,16 +76,27 @@ class CaptureStreams:
     held: what must live as long as the graph does.
     """
 
-    def __init__(self, device: StreamsDevice, priorities: Mapping[str, int], most: int) -> None:
-        """priorities: of all side streams, by tag. most: side streams of the device; tags share them by turns.
+    @classmethod
+    def of(cls, device: StreamsDevice, priorities: Mapping[str, int], most: int) -> CaptureStreams | None:
+        """priorities: of all side streams, by tag. most: side streams of the device; tags share them by turns, and those
+        that there are where it has fewer left. None: none are left, or wanted.
 
         Streams of one graph that become one stream of the device run one after another, as their program does.
         """
+        taken: list[Any] = []
+        for number, priority in enumerate(list(priorities.values())[:most]):
+            try:
+                # Named by number: graphs share what streams the device has.
+                taken.append(device.stream(f"side {number}", priority))
+            except RuntimeError as error:
+                log.info("%d side streams are used, for no other is left: %s", number, error)
+                break
+        return cls(device, priorities, taken) if taken else None
+
+    def __init__(self, device: StreamsDevice, priorities: Mapping[str, int], taken: list[Any]) -> None:
         self._module = device.module
         self._default = self._module.current_stream()
-        # Named by number: graphs share what streams the device has.
-        first = list(priorities.values())[:most]
-        self.taken = [device.stream(f"side {number}", priority) for number, priority in enumerate(first)]
+        self.taken = taken
         self._side = {tag: self.taken[number % len(self.taken)] for number, tag in enumerate(priorities)}
         self._recorded: dict[str, Any] = {}
         self.held = _Held(device.event_pool(), self.taken)
