@@ -75,6 +75,25 @@ def test_intra_op_threads_are_divided_among_the_streams() -> None:
 
 
 @native
+def test_workers_sleep_when_nothing_is_replayed() -> None:
+    output = _run("""
+        import time
+        torch.set_grad_enabled(False)
+        torch.set_num_threads(1)
+        model, x = TwoStacks(), torch.randn(3, 16)
+        call = torch.compile(model, backend="airgraph", fullgraph=True, options={"kernels": "exact"})
+        for _ in range(100):
+            call(x)
+        time.sleep(0.05)
+        begin = time.process_time()
+        time.sleep(0.4)
+        print(time.process_time() - begin)
+    """)
+    # Spinning, a worker would take all of it.
+    assert float(output) < 0.2
+
+
+@native
 def test_a_child_of_a_fork_replays_with_workers_of_its_own() -> None:
     # By hand: Dynamo's own locks do not survive a fork while another thread is in a compiled function.
     output = _run("""

@@ -385,3 +385,32 @@ def test_the_calls_number_of_threads_is_as_before(_one_thread: None) -> None:
     call = torch.compile(model, backend="airgraph", fullgraph=True)
     call(x)
     assert torch.get_num_threads() == 2
+
+
+def test_what_is_recorded_for_a_stream_lives_to_its_end() -> None:
+    """Without that its memory is a later buffer's once it was read for the last time."""
+
+    def arena_nbytes(is_recorded: bool) -> int:
+        done = airgraph.Event("done")
+
+        def program(x: Tensor) -> Tensor:
+            with scope.stream("side"):
+                beside = x[:1] + 1
+                done.record()
+            made = x + 1
+            if is_recorded:
+                airgraph.ops.record_stream(made, "side")
+            later = (made.sum() + x).exp()
+            last = (later.sum() + x).exp().sum()
+            done.wait()
+            return last + beside
+
+        x = torch.randn(1 << 14)
+        torch._dynamo.reset()
+        airgraph.reset()
+        call = torch.compile(program, backend="airgraph", fullgraph=True, options={"kernels": "exact"})
+        torch.testing.assert_close(call(x), program(x))
+        return sum(pool["arena_nbytes"] for pool in airgraph.explain().to_dict()["pools"])
+
+    with torch.no_grad():
+        assert arena_nbytes(True) >= arena_nbytes(False) + (1 << 16)

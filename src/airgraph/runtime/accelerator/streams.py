@@ -78,8 +78,8 @@ class CaptureStreams:
 
     @classmethod
     def of(cls, device: StreamsDevice, priorities: Mapping[str, int], most: int) -> CaptureStreams | None:
-        """priorities: of all side streams, by tag. most: side streams of the device; tags share them by turns, and those
-        that there are where it has fewer left. None: none are left, or wanted.
+        """priorities: of all side streams, by tag. most: side streams of the device. Tags share them by turns, and
+        where fewer are left, those. None: none are left, or wanted.
 
         Streams of one graph that become one stream of the device run one after another, as their program does.
         """
