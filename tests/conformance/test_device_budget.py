@@ -1,6 +1,8 @@
 """What a capture will take is known before, bounded by a budget, and taken before the first request by a warm-up."""
 
+import re
 import warnings
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ from reports import counters, report
 from torch import nn
 
 import airgraph
+from airgraph import scope
 from airgraph.errors import OptionError
 
 
@@ -47,6 +50,35 @@ def test_a_prediction_on_cpu_is_exact(device: str) -> None:
             warnings.simplefilter("ignore")
             torch.compile(model, backend="airgraph", options={"memory_budget": budget})(x)
         assert counters()["captures"] == captured
+
+
+@torch.no_grad()
+def test_a_prediction_covers_what_streams_take_beside_one_another(device: str) -> None:
+    """What one has freed is not the other's."""
+    done = airgraph.Event("done")
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        with scope.stream("side"):
+            beside = ((x * 2).exp() * 3).sin().sum()
+            done.record()
+        here = ((x * 3).exp() * 2).cos().sum()
+        done.wait()
+        return here + beside
+
+    def compiled(budget: int) -> Callable[[torch.Tensor], torch.Tensor]:
+        torch._dynamo.reset()
+        return torch.compile(program, backend="airgraph", fullgraph=True, options={"memory_budget": budget})
+
+    x = torch.randn(3 << 20, device=device)
+    with pytest.warns(UserWarning, match="memory_budget") as caught:
+        compiled(1 << 20)(x)
+    message = next(str(w.message) for w in caught if "memory_budget" in str(w.message))
+    predicted = int(re.search(r"would grow from 0 to (\d+) bytes", message).group(1))  # type: ignore[union-attr]
+    airgraph.reset()
+    torch.testing.assert_close(compiled(1 << 30)(x), program(x))
+    (pool,) = (pool for pool in report()["pools"] if pool["nbytes"])
+    # Less than one of the tensors, for what operators of a device take inside.
+    assert 0 < pool["nbytes"] <= predicted + (11 << 20)
 
 
 @torch.no_grad()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from airgraph.memory.footprint import Footprint
 from airgraph.memory.plan import Lifetime, assign_offsets
 from airgraph.program.order import WorkOrder
 from airgraph.program.program import CaptureProgram
+from airgraph.program.streams import streams_of
 from airgraph.runtime.recording.inputs import BufferForm, CaptureInput, buffer_forms
 from airgraph.runtime.recording.walk import Walk
 from airgraph.torch_internals.fake_tensors import FakeTensorMode
@@ -48,16 +50,20 @@ def predict_footprint(program: CaptureProgram, inputs: Sequence[CaptureInput], *
     except (UnsupportedGraph, RuntimeError, NotImplementedError):
         # The capture itself will say what is wrong, or will do without a fake kernel.
         return Footprint(0, buffers)
-    return Footprint(_segments_nbytes(walk.lifetimes(outputs), walk.order), buffers)
+    # The allocator gives what a stream has freed to that stream only.
+    of_streams = walk.lifetimes(outputs)
+    return Footprint(sum(_segments_nbytes(lifetimes, walk.order) for lifetimes in of_streams), buffers)
 
 
 class _Lifetimes(Walk):
-    """Notes when each storage is made and used last."""
+    """Notes when each storage is made and used last, and on which stream."""
 
     def __init__(self, program: CaptureProgram, inputs: Sequence[CaptureInput]) -> None:
         super().__init__(program, inputs)
         self._given = {storage_id(each.arg) for each in inputs if isinstance(each.arg, torch.Tensor)}
+        self.overlaps = len(streams_of(program.gm.graph)) > 1
         self._step = 0
+        self._stream: dict[int, str | None] = {}
         self._first: dict[int, int] = {}
         self._last: dict[int, int] = {}
         self._made: dict[int, torch.Tensor] = {}
@@ -77,7 +83,9 @@ class _Lifetimes(Walk):
                 # Kept, so that no other storage takes its place in memory.
                 self._made.setdefault(key, value)
                 self._first.setdefault(key, self._step)
-                self._last[key] = self._step
+                self._last[key] = max(self._step, self._last.get(key, 0))
+                if self._stream.setdefault(key, self.stream) != self.stream:
+                    self._last[key] = sys.maxsize
         return result
 
     @property
@@ -85,13 +93,17 @@ class _Lifetimes(Walk):
         """Of the calls, and of what happens after the last."""
         return WorkOrder.line(self._step + 2)
 
-    def lifetimes(self, outputs: list[Any]) -> list[Lifetime]:
+    def lifetimes(self, outputs: list[Any]) -> list[list[Lifetime]]:
+        """Of each stream. What two streams use lives to the end, as outputs do."""
+        end = self._step + 1
         for out in outputs:
             if isinstance(out, torch.Tensor):
-                self._last[storage_id(out)] = self._step + 1
-        return [
-            Lifetime.between(first, self._last[key], _nbytes(self._made[key])) for key, first in self._first.items()
-        ]
+                self._last[storage_id(out)] = end
+        found: dict[str | None, list[Lifetime]] = {}
+        for key, first in self._first.items():
+            life = Lifetime.between(first, min(self._last[key], end), _nbytes(self._made[key]))
+            found.setdefault(self._stream[key], []).append(life)
+        return list(found.values())
 
 
 def _segments_nbytes(lifetimes: list[Lifetime], order: WorkOrder) -> int:
