@@ -1,0 +1,51 @@
+"""What other tests rely on: the simulated card spoils what is freed, and has the limits that it is given."""
+
+import os
+import subprocess
+import sys
+
+import torch
+
+_LIMITED = """
+import simcuda
+simcuda.enable()
+import torch
+
+assert torch.cuda.device_count() == 3
+assert torch.cuda.get_device_capability(2) == (8, 0)
+assert torch.ones(5, device="cuda:2").sum().item() == 5
+try:
+    torch.empty(80 << 20, dtype=torch.uint8, device="cuda")
+except torch.cuda.OutOfMemoryError as error:
+    print("refused", "64.00 MiB" in str(error))
+made = []
+try:
+    while len(made) < 1000:
+        made.append(torch.cuda.ExternalStream(torch.cuda.Stream(priority=-(len(made) % 2)).cuda_stream))
+except RuntimeError as error:
+    print("no stream left" in str(error))
+"""
+
+
+def test_memory_that_is_freed_holds_no_numbers() -> None:
+    for _ in range(5):
+        x = torch.ones(1 << 20, device="cuda")
+        where = x.data_ptr()
+        del x
+        again = torch.empty(1 << 20, device="cuda")
+        assert again.data_ptr() == where
+        assert bool(again.isnan().all())
+
+
+def test_limits_are_those_of_the_environment() -> None:
+    settings = {"SIMCUDA_DEVICES": "3", "SIMCUDA_MEMORY": "64MiB", "SIMCUDA_CAPABILITY": "8.0", "SIMCUDA_STREAMS": "40"}
+    ran = subprocess.run(
+        [sys.executable, "-c", _LIMITED],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **settings},
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert ran.stdout.split() == ["refused", "True", "True"]
