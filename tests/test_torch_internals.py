@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 import airgraph
 from airgraph.torch_internals import probes
@@ -19,6 +20,10 @@ _UNSTABLE = ("torch.fx.experimental.", "torch.multiprocessing.reductions.", "tor
 _ALLOWED = ("torch._ops.", "torch.ops.", "_aten.")
 _ALLOWED_ATTRIBUTES = {"_schema", "_overloadname"}
 # Of Python's own, and of this package.
+# But those that an operator has too, which is named so.
+_LISTED = {
+    name for each in INTERNALS for name in each.names if name.startswith("_") and not hasattr(torch.ops.aten, name)
+}
 _OTHERS = {
     "_value_", "_data", "_fields", "_Environ", "_getframe", "_current_frames", "_get_dump", "_owner", "_renew",
     "_let_go",
@@ -34,8 +39,9 @@ def _private(path: Path) -> Iterator[str]:
             found = [f"{each.name}." for each in node.names]
         elif isinstance(node, ast.Attribute):
             found = [_dotted(node)]
-        elif isinstance(node, ast.Constant) and node.value == "_dynamo_source":
-            found = [node.value]
+        elif isinstance(node, ast.Constant) and node.value in _LISTED:
+            # As getattr takes it.
+            found = [f"?.{node.value}"]
         else:
             continue
         yield from (name for name in found if _is_private(name))

@@ -51,6 +51,12 @@ def _module() -> Any:
     return fx.GraphModule(nn.Module(), fx.Graph())
 
 
+def _autocast() -> Any:
+    import torch
+
+    return torch.autocast("cpu")
+
+
 def _placeholder() -> Any:
     """Of a graph as Dynamo hands it over."""
     import torch
@@ -89,6 +95,15 @@ INTERNALS = (
     _of(
         "torch.autograd.forward_ad", "_current_level", used_for="tensors with a tangent, in the Python engine",
         until="a public query",
+    ),
+    # members
+    _of(
+        "torch.nn.Module", "_parameters", "_buffers", "_modules", used_for="what a cached function watches of modules",
+        until="public views of a module's own members", example=_module,
+    ),
+    _of(
+        "torch.amp.autocast_mode.autocast", "_enabled", "_cache_enabled", used_for="cached functions decorated with it",
+        until="public attributes of torch.autocast", example=_autocast,
     ),
     # modes
     _of(

@@ -24,6 +24,7 @@ from airgraph.program.code_identity import (
 from airgraph.program.tensor_parts import holds_others, is_container
 from airgraph.runtime.engine.loading import engine
 from airgraph.torch_internals.fake_tensors import is_traceable_wrapper_subclass
+from airgraph.torch_internals.members import MODULE_NAMESPACES
 
 __all__ = ["Watch"]
 
@@ -32,7 +33,6 @@ _HEAP_TYPE = 1 << 9
 _OF_CLASS = (TypeOf(), Attribute("__class__"))
 _REPLACEABLE = ("__code__", "__defaults__", "__kwdefaults__")
 _READ_ONLY = ((property, ("fget", "fset", "fdel")), (types.FunctionType, ("__closure__",)))
-_NAMESPACES = ("_parameters", "_buffers", "_modules")
 
 
 class Watch:
@@ -261,5 +261,5 @@ def _namespaces(value: Any) -> list[dict[str, Any]]:
     """Where an object's own attributes may be."""
     found = [getattr(value, "__dict__", None)]
     if isinstance(value, torch.nn.Module):
-        found += [value.__dict__.get(name) for name in _NAMESPACES]
+        found += [value.__dict__.get(name) for name in MODULE_NAMESPACES]
     return [namespace for namespace in found if isinstance(namespace, dict)]

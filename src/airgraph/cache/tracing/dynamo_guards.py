@@ -38,6 +38,7 @@ from airgraph.errors import UnsupportedPath, Unwritable
 from airgraph.program.code_identity import CODE, identity_of, is_code, with_metaclasses
 from airgraph.program.collectives import name_and_ranks
 from airgraph.torch_internals.fake_tensors import is_traceable_wrapper_subclass
+from airgraph.torch_internals.members import AUTOCAST_SETTINGS
 
 __all__ = ["absence_of", "apart_from_changed", "distinct_of", "guards_of", "modules_of"]
 
@@ -236,8 +237,7 @@ def _of_value(path: SourcePath, value: Any) -> Guard:
 
 def _of_autocast(path: SourcePath, value: torch.amp.autocast_mode.autocast) -> list[Guard]:
     """Of one that decorates what is traced."""
-    settings = ("device", "fast_dtype", "_enabled", "_cache_enabled")
-    made = [_of_value(parse(f"{path.text}.{name}"), getattr(value, name)) for name in settings]
+    made = [_of_value(parse(f"{path.text}.{name}"), getattr(value, name)) for name in AUTOCAST_SETTINGS]
     return [OfClass.of(path, value), *made]
 
 

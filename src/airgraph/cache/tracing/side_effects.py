@@ -24,6 +24,7 @@ from airgraph.cache.format.guards import CONSTANTS, Equals, OfClass
 from airgraph.cache.format.source_path import Attribute, Item, SourcePath, name_of_source, parse, resolve
 from airgraph.errors import Unwritable
 from airgraph.torch_internals import dynamo
+from airgraph.torch_internals.members import MODULE_NAMESPACES
 
 _MISSING = object()
 
@@ -176,7 +177,7 @@ def why_not_written(path: SourcePath, owner: Any, attribute: str, *, is_tensor: 
         return "whose class has its own way to set attributes"
     if is_module and is_tensor:
         return "of a module, which would be another one then"
-    if is_module and any(attribute in vars(owner)[held] for held in ("_parameters", "_buffers", "_modules")):
+    if is_module and any(attribute in vars(owner)[held] for held in MODULE_NAMESPACES):
         return "which is a part of the module"
     defined = next((vars(each)[attribute] for each in class_.__mro__ if attribute in vars(each)), None)
     if hasattr(type(defined), "__set__") and not isinstance(defined, types.MemberDescriptorType):
