@@ -3,6 +3,7 @@
 // reads it, without being ordered before, reads not-a-numbers.
 #include "memory.h"
 
+#include <c10/core/DeviceGuard.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <cuda_runtime_api.h>
 
@@ -23,6 +24,8 @@ bool is_captured(cudaStream_t stream) {
 
 void poison(const c10::CachingDeviceAllocator::TraceEntry& entry) {
   if (entry.action_ != c10::CachingDeviceAllocator::TraceEntry::FREE_COMPLETED) return;
+  // The default stream is named by no handle: it is that of the current device.
+  const c10::DeviceGuard guard(c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(entry.device_)));
   const auto stream = static_cast<cudaStream_t>(entry.stream_);
   // Within a capture a graph's own memory, which then is overwritten in each replay; memory from before it may be
   // somebody else's by then. Outside of captures, what a pool holds may go on being written by its graphs.

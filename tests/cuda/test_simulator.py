@@ -37,6 +37,11 @@ def test_memory_that_is_freed_holds_no_numbers() -> None:
         assert bool(again.isnan().all())
 
 
+def test_memory_of_another_device_is_spoiled_in_the_order_of_its_own_stream() -> None:
+    for _ in range(500):
+        assert torch.ones(5, device="cuda:1").sum().item() == 5
+
+
 def test_limits_are_those_of_the_environment() -> None:
     settings = {"SIMCUDA_DEVICES": "3", "SIMCUDA_MEMORY": "64MiB", "SIMCUDA_CAPABILITY": "8.0", "SIMCUDA_STREAMS": "40"}
     ran = subprocess.run(
