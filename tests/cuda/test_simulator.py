@@ -13,7 +13,8 @@ import torch
 
 assert torch.cuda.device_count() == 3
 assert torch.cuda.get_device_capability(2) == (8, 0)
-assert torch.ones(5, device="cuda:2").sum().item() == 5
+# What is freed is spoiled in the order of its own device's stream.
+assert all(torch.ones(5, device="cuda:2").sum().item() == 5 for _ in range(1000))
 try:
     torch.empty(80 << 20, dtype=torch.uint8, device="cuda")
 except torch.cuda.OutOfMemoryError as error:
@@ -35,11 +36,6 @@ def test_memory_that_is_freed_holds_no_numbers() -> None:
         again = torch.empty(1 << 20, device="cuda")
         assert again.data_ptr() == where
         assert bool(again.isnan().all())
-
-
-def test_memory_of_another_device_is_spoiled_in_the_order_of_its_own_stream() -> None:
-    for _ in range(500):
-        assert torch.ones(5, device="cuda:1").sum().item() == 5
 
 
 def test_limits_are_those_of_the_environment() -> None:
