@@ -70,8 +70,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """A test that its timeout cannot end, for it waits in C or takes SIGALRM, ends its process and says where."""
     marker = item.get_closest_marker("timeout")
-    limit = float(marker.args[0] if marker else item.config.getini("timeout"))
-    if limit:
+    given = item.config.getoption("timeout")
+    limit = float(marker.args[0] if marker else item.config.getini("timeout") if given is None else given)
+    if limit and not item.config.getoption("usepdb"):
         faulthandler.dump_traceback_later(limit + 60, exit=True, file=item.config.stash[_terminal])
     try:
         return (yield)

@@ -19,11 +19,11 @@ _UNSTABLE = ("torch.fx.experimental.", "torch.multiprocessing.reductions.", "tor
 # An operator's type and schema, which hardly change, and operators that are named so.
 _ALLOWED = ("torch._ops.", "torch.ops.", "_aten.")
 _ALLOWED_ATTRIBUTES = {"_schema", "_overloadname"}
-# Of Python's own, and of this package.
-# But those that an operator has too, which is named so.
+# Names as text, but for those that an operator has too, which is named so.
 _LISTED = {
     name for each in INTERNALS for name in each.names if name.startswith("_") and not hasattr(torch.ops.aten, name)
 }
+# Of Python's own, and of this package.
 _OTHERS = {
     "_value_", "_data", "_fields", "_Environ", "_getframe", "_current_frames", "_get_dump", "_owner", "_renew",
     "_let_go",

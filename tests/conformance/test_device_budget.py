@@ -73,7 +73,9 @@ def test_a_prediction_covers_what_streams_take_beside_one_another(device: str) -
     with pytest.warns(UserWarning, match="memory_budget") as caught:
         compiled(1 << 20)(x)
     message = next(str(w.message) for w in caught if "memory_budget" in str(w.message))
-    predicted = int(re.search(r"would grow from 0 to (\d+) bytes", message).group(1))  # type: ignore[union-attr]
+    found = re.search(r"would grow from 0 to (\d+) bytes", message)
+    assert found, message
+    predicted = int(found[1])
     airgraph.reset()
     torch.testing.assert_close(compiled(1 << 30)(x), program(x))
     (pool,) = (pool for pool in report()["pools"] if pool["nbytes"])

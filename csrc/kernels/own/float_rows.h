@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "elements_of.h"
+#include "overlaps.h"
 #include "row_forms.h"
 
 namespace airgraph {
@@ -31,6 +32,7 @@ class Rows {
     nbytes_ = static_cast<int64_t>(tensor_.element_size());
     batch_stride_ = tensor_.dim() == 2 ? 0 : tensor_.stride(0) * nbytes_;
     row_stride_ = tensor_.stride(-2) * nbytes_;
+    extent_nbytes_ = own::extent_nbytes(tensor_);
     step_ = tensor_.size(-1) == 1 ? 1 : tensor_.stride(-1);
     forms_ = &own::row_forms(own::element_of(dtype_).value_or(own::Element::f32));
   }
@@ -54,8 +56,8 @@ class Rows {
   }
   void find_to_write() { data_ = static_cast<char*>(tensor_.mutable_data_ptr()); }
 
-  // The first element, once it is found.
-  const char* data() const { return data_; }
+  // Once it is found.
+  own::Extent extent() const { return {data_, data_ + extent_nbytes_}; }
 
   // Asks for what `read` is going to read.
   void prefetch(int64_t matrix, int64_t row, int64_t begin, int64_t count) const {
@@ -105,7 +107,7 @@ class Rows {
  private:
   at::Tensor tensor_;
   at::ScalarType dtype_ = at::kFloat;
-  int64_t nbytes_ = 1, batch_stride_ = 0, row_stride_ = 0;
+  int64_t nbytes_ = 1, batch_stride_ = 0, row_stride_ = 0, extent_nbytes_ = 0;
   int64_t step_ = 1;  // in elements
   const own::RowForms* forms_ = nullptr;
   char* data_ = nullptr;

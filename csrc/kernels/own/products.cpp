@@ -8,6 +8,7 @@
 #include "block_step.h"
 #include "float_rows.h"
 #include "loop_parts.h"
+#include "overlaps.h"
 #include "row_products.h"
 #include "table.h"
 #include "whole_rows.h"
@@ -30,25 +31,6 @@ constexpr size_t kWorthSharingNs = 2 * kPartBytes / kReadPerNs;
 // Rows of the matrix whose results are summed apart before they are rounded or the bias is added.
 constexpr int64_t kApart = 64;
 
-// Where a tensor's elements lie, which come from a storage that no two steps need have in common.
-struct Extent {
-  const char* begin = nullptr;
-  const char* end = nullptr;
-
-  bool meets(const Extent& other) const { return begin < other.end && other.begin < end; }
-};
-
-int64_t extent_nbytes(const at::Tensor& tensor) {
-  if (!tensor.defined()) {
-    return 0;
-  }
-  int64_t last = 0;
-  for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
-    last += (tensor.size(dim) - 1) * tensor.stride(dim);
-  }
-  return (last + 1) * static_cast<int64_t>(tensor.element_size());
-}
-
 // Of each matrix of a batch.
 struct ProductsCtx final : SharedStep {
   Rows out, left;    // [batch, rows, n], [batch, rows, k]
@@ -59,7 +41,7 @@ struct ProductsCtx final : SharedStep {
   int64_t part_rows, parts;        // of one matrix
   int64_t part_matrices;           // where a matrix has one part
   size_t all_parts, part_ns;
-  int64_t out_nbytes, left_nbytes, right_nbytes, scale_nbytes, bias_nbytes;  // from the first element to the last
+  int64_t right_nbytes;  // from the first element to the last
   size_t row_nbytes;
   bool reads_in_place, writes_in_place;
   const own::WholeForm* whole_form;  // of the one row of `left`, or null
@@ -119,13 +101,10 @@ void ProductsCtx::find() {
 }
 
 bool ProductsCtx::writes_what_is_used_by(const ProductsCtx& other) const {
-  const auto from = [](const char* begin, int64_t nbytes) { return Extent{begin, begin + nbytes}; };
-  const auto written = from(out.data(), out_nbytes);
-  return written.meets(from(other.out.data(), other.out_nbytes)) ||
-         written.meets(from(other.left.data(), other.left_nbytes)) ||
-         written.meets(from(other.right_data, other.right_nbytes)) ||
-         (other.scale.defined() && written.meets(from(other.scale.data(), other.scale_nbytes))) ||
-         (other.bias.defined() && written.meets(from(other.bias.data(), other.bias_nbytes)));
+  const auto written = out.extent();
+  return written.meets(other.out.extent()) || written.meets(other.left.extent()) ||
+         written.meets({other.right_data, other.right_data + other.right_nbytes}) ||
+         written.meets(other.scale.extent()) || written.meets(other.bias.extent());
 }
 
 // Asked at each replay: arguments may lie elsewhere at each call.
@@ -256,7 +235,6 @@ void run_part_of_several(const void* context, size_t part, size_t thread) noexce
 }
 
 void run_alone(ProductsCtx& ctx) {
-  ctx.find();
   ctx.read_left();
   ParallelLoop::run(ctx.all_parts, ctx.part_ns, &run_products_part, &ctx);
 }
@@ -267,7 +245,7 @@ void run_products(Step* step) {
   for (auto* each : ctx.taken) {
     each->find();
   }
-  if (ctx.taken.empty() || !ctx.may_run_together()) {
+  if (!ctx.has_parts_together() || !ctx.may_run_together()) {
     run_alone(ctx);
     for (auto* each : ctx.taken) {
       run_alone(*each);
@@ -277,12 +255,6 @@ void run_products(Step* step) {
   ctx.read_left();
   for (auto* each : ctx.taken) {
     each->read_left_as(ctx);
-  }
-  if (!ctx.has_parts_together()) {
-    for (size_t part = 0; part < ctx.parts_together; ++part) {
-      run_part_of_several(&ctx, part, 0);
-    }
-    return;
   }
   ParallelLoop::run(ctx.parts_together, ctx.ns_together / ctx.parts_together, &run_part_of_several, &ctx);
 }
@@ -343,11 +315,7 @@ std::optional<PreparedStep> make_row_products(const at::Tensor& left, const at::
   if (ctx->all_parts > ParallelLoop::kMostParts) {
     return std::nullopt;
   }
-  ctx->out_nbytes = extent_nbytes(out);
-  ctx->left_nbytes = extent_nbytes(left);
-  ctx->right_nbytes = extent_nbytes(right);
-  ctx->scale_nbytes = scale.defined() ? extent_nbytes(scale.expand_as(out)) : 0;
-  ctx->bias_nbytes = bias.defined() ? extent_nbytes(bias.expand_as(out)) : 0;
+  ctx->right_nbytes = own::extent_nbytes(right);
   const bool has_parts = ctx->all_parts > 1;
   return PreparedStep{&run_products, std::move(ctx), Tier::own, has_parts};
 }

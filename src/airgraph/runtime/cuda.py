@@ -19,11 +19,10 @@ class CudaRuntime(AcceleratorRuntime):
     """Raises UnsupportedGraph where there is no CUDA device."""
 
     device_type = "cuda"
-    # Kernels are loaded, and library handles made, where they are first used.
+    # cuBLAS makes its workspaces and CUDA loads its kernels at their first use.
     capabilities = Capabilities(
         external_events=True, rng_in_graphs=True, stream_priorities=True, max_streams=None, runs_to_capture=True
     )
-    # cuBLAS makes its workspaces and CUDA loads its kernels at their first use.
     # With "global", what another thread allocates would spoil a capture.
     capture_error_mode = "thread_local"
     failures = (

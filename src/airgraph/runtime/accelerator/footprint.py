@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -64,6 +63,8 @@ class _Lifetimes(Walk):
         self.overlaps = len(streams_of(program.gm.graph)) > 1
         self._step = 0
         self._stream: dict[int, str | None] = {}
+        # What two streams use, or the caller gets.
+        self._lasting: set[int] = set()
         self._first: dict[int, int] = {}
         self._last: dict[int, int] = {}
         self._made: dict[int, torch.Tensor] = {}
@@ -83,9 +84,9 @@ class _Lifetimes(Walk):
                 # Kept, so that no other storage takes its place in memory.
                 self._made.setdefault(key, value)
                 self._first.setdefault(key, self._step)
-                self._last[key] = max(self._step, self._last.get(key, 0))
+                self._last[key] = self._step
                 if self._stream.setdefault(key, self.stream) != self.stream:
-                    self._last[key] = sys.maxsize
+                    self._lasting.add(key)
         return result
 
     @property
@@ -94,14 +95,12 @@ class _Lifetimes(Walk):
         return WorkOrder.line(self._step + 2)
 
     def lifetimes(self, outputs: list[Any]) -> list[list[Lifetime]]:
-        """Of each stream. What two streams use lives to the end, as outputs do."""
-        end = self._step + 1
-        for out in outputs:
-            if isinstance(out, torch.Tensor):
-                self._last[storage_id(out)] = end
+        """Of each stream."""
+        self._lasting.update(storage_id(out) for out in outputs if isinstance(out, torch.Tensor))
         found: dict[str | None, list[Lifetime]] = {}
         for key, first in self._first.items():
-            life = Lifetime.between(first, min(self._last[key], end), _nbytes(self._made[key]))
+            last = self._step + 1 if key in self._lasting else self._last[key]
+            life = Lifetime.between(first, last, _nbytes(self._made[key]))
             found.setdefault(self._stream[key], []).append(life)
         return list(found.values())
 
