@@ -42,14 +42,14 @@ def test_results_are_eagers_and_shapes_are_captured(door: str, device: str, tmp_
 
 @torch.no_grad()
 @both_doors
-def test_airgraphs_own_doors_take_the_settings(door: str, tmp_path: Path) -> None:
+def test_airgraphs_own_doors_take_the_settings(door: str, device: str, tmp_path: Path) -> None:
     config = _config(lambda c: setattr(c.debug, "run_eagerly", True))
     call = (
         torch.compile(Model(), backend=airgraph.get_backend(config))
         if door == "compiled"
         else airgraph.inference.cache_compile(Model().forward, config=config, cache_dir=tmp_path)
     )
-    call(torch.ones(2))
+    call(torch.ones(2, device=device))
     assert report()["counters"]["eager_calls"] == 1
 
 
@@ -95,10 +95,10 @@ def test_mutated_inputs_are_written_whatever_keeps_them(door: str, device: str, 
 
 @torch.no_grad()
 @both_doors
-def test_a_dump_of_type_py_is_the_final_program_as_python(door: str, tmp_path: Path) -> None:
+def test_a_dump_of_type_py_is_the_final_program_as_python(door: str, device: str, tmp_path: Path) -> None:
     config = torchair.CompilerConfig()
     config.debug.graph_dump.type, config.debug.graph_dump.path = "py", str(tmp_path / "dump")
-    through(door, Model().forward, tmp_path / "cache", config)(torch.ones(2, 4))
+    through(door, Model().forward, tmp_path / "cache", config)(torch.ones(2, 4, device=device))
     (program,) = (tmp_path / "dump").rglob("program.py")
     assert re.search(r"torch\.ops\.(aten\.silu|airgraph\.row_program)", program.read_text())
     compile(program.read_text(), str(program), "exec")
@@ -218,7 +218,7 @@ def test_decompositions_are_applied(door: str, device: str, tmp_path: Path) -> N
 
 
 @torch.no_grad()
-def test_decompositions_are_applied_where_a_call_is_not_cached(tmp_path: Path) -> None:
+def test_decompositions_are_applied_where_a_call_is_not_cached(device: str, tmp_path: Path) -> None:
     class Refused(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             torch._dynamo.graph_break()
@@ -227,14 +227,14 @@ def test_decompositions_are_applied_where_a_call_is_not_cached(tmp_path: Path) -
     decompositions = {torch.ops.aten.silu.default: _silu_by_hand}
     call = torchair.inference.cache_compile(Refused().forward, custom_decompositions=decompositions, cache_dir=tmp_path)
     with pytest.warns(UserWarning):
-        assert call(torch.zeros(2)).tolist() == [1000.0] * 2
+        assert call(torch.zeros(2, device=device)).tolist() == [1000.0] * 2
 
 
 @torch.no_grad()
-def test_options_of_torch_compile_go_before_the_settings() -> None:
+def test_options_of_torch_compile_go_before_the_settings(device: str) -> None:
     config = _config(lambda c: setattr(c.debug, "run_eagerly", True))
     backend = torchair.get_npu_backend(compiler_config=config)
-    torch.compile(Model(), backend=backend, options={"force_eager": False})(torch.ones(2))
+    torch.compile(Model(), backend=backend, options={"force_eager": False})(torch.ones(2, device=device))
     assert report()["counters"]["captures"] == 1 and config.debug.run_eagerly is True
 
 
@@ -254,7 +254,7 @@ def test_what_torch_compile_hands_over_is_not_ignored(given: dict[str, Any], mes
 
 
 @torch.no_grad()
-def test_a_replacement_is_made_where_its_check_allows_it() -> None:
+def test_a_replacement_is_made_where_its_check_allows_it(device: str) -> None:
     from torch._inductor.pattern_matcher import CallFunction, KeywordArg, fwd_only, joint_fwd_bwd
 
     allowed: list[bool] = []
@@ -267,7 +267,7 @@ def test_a_replacement_is_made_where_its_check_allows_it() -> None:
         # What is looked for stands in the expression.
         search_fn=lambda x, scale: None,
         replace_fn=lambda x, scale: x - scale,
-        example_inputs=(torch.ones(2),),
+        example_inputs=(torch.ones(2, device=device),),
         trace_fn=fwd_only,
         extra_check=check,
         search_fn_pattern=CallFunction(torch.ops.aten.mul.Tensor, KeywordArg("x"), KeywordArg("scale")),
@@ -277,6 +277,6 @@ def test_a_replacement_is_made_where_its_check_allows_it() -> None:
     for expected in (12.0, 1.0):
         torch._dynamo.reset()
         compiled = torch.compile(lambda x: x * 3, backend=torchair.get_npu_backend())
-        assert compiled(torch.full((2,), 4.0)).tolist() == [expected] * 2
+        assert compiled(torch.full((2,), 4.0, device=device)).tolist() == [expected] * 2
     with pytest.raises(OptionError, match="trace_fn: expected None or fwd_only"):
         torchair.register_replacement(lambda x: x, lambda x: x, (torch.ones(1),), trace_fn=joint_fwd_bwd)

@@ -1,16 +1,18 @@
 """TorchAir's cache lies where its users look for it, and says what it saves and loads in the words they know."""
 
 import logging
+import os
 import re
 from pathlib import Path
 
 import pytest
 import torch
 from process import run_command
-from ranks import on_two_ranks
+from ranks import under_torchrun
 from torch import Tensor, nn
 
 from airgraph import torchair
+from airgraph.cache.format.signed import FORMAT
 
 _STATE = r"Model_{}_aclgraphcache_[0-9a-f]{{32}}"
 _META = r"Cache ModelCacheMeta\(name='Model.{}\(x: .*', date='\d{{4}}-\d\d-\d\d .*\+00:00', version='\S+', fx=None\)"
@@ -56,10 +58,10 @@ def test_files_lie_in_folders_of_object_and_function(
 
 
 @torch.no_grad()
-def test_each_graph_of_a_function_has_a_file(tmp_path: Path) -> None:
+def test_each_graph_of_a_function_has_a_file(device: str, tmp_path: Path) -> None:
     call = torchair.inference.cache_compile(Model().decode, cache_dir=str(tmp_path), dynamic=False)
     for rows in (2, 3, 4):
-        call(torch.ones(rows, 3))
+        call(torch.ones(rows, 3, device=device))
     assert sorted(path.name for path in call.files) == ["compiled_module", "compiled_module_1", "compiled_module_2"]
     assert re.fullmatch(_STATE.format("static"), call.files[0].parents[1].name)
     text = torchair.inference.readable_cache(str(call.files[0]), print_output=False, file=str(tmp_path / "prompt.py"))
@@ -67,15 +69,15 @@ def test_each_graph_of_a_function_has_a_file(tmp_path: Path) -> None:
 
 
 @torch.no_grad()
-def test_other_settings_and_sizes_are_apart(tmp_path: Path) -> None:
+def test_other_settings_and_sizes_are_apart(device: str, tmp_path: Path) -> None:
     config = torchair.CompilerConfig()
     config.debug.aclgraph.disable_reinplace_inplaceable_ops_pass = True
     large = Model()
     large.inner = nn.Linear(3, 5)
     folders = set()
     for model, settings in ((Model(), None), (Model(), config), (large, None)):
-        call = torchair.inference.cache_compile(model.prefill, config=settings, cache_dir=str(tmp_path))
-        call(torch.ones(2, 3))
+        call = torchair.inference.cache_compile(model.to(device).prefill, config=settings, cache_dir=str(tmp_path))
+        call(torch.ones(2, 3, device=device))
         folders.add(call.files[0].parents[1])
     assert len(folders) == 3
 
@@ -106,6 +108,26 @@ def test_an_edited_function_takes_the_place_of_what_it_was(tmp_path: Path) -> No
     assert len(list((tmp_path / "cache").rglob("compiled_module*"))) == 1
 
 
+@torch.no_grad()
+def test_files_of_other_fingerprints_are_removed_but_for_the_newest_two(
+    device: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    call = torchair.inference.cache_compile(Model().decode, cache_dir=str(tmp_path))
+    call(torch.ones(2, 3, device=device))
+    (own,) = call.files
+    for number in range(4):
+        other = tmp_path / f"Model_dynamic_aclgraphcache_{number:032x}" / "decode" / own.name
+        other.parent.mkdir(parents=True)
+        other.write_text(own.read_text().replace(f"airgraph cache {FORMAT}", f"airgraph cache {FORMAT - 1}", 1))
+        os.utime(other, (number, number))
+    with caplog.at_level(logging.INFO, "airgraph"):
+        call(torch.ones(2, 3, device=device, dtype=torch.float64))
+    left = {path.parents[1].name[-32:] for path in tmp_path.rglob("compiled_module*")}
+    assert left == {own.parents[1].name[-32:], f"{2:032x}", f"{3:032x}"}
+    assert len(call.files) == 2
+    assert "is removed: made under" in caplog.text and f"format {FORMAT - 1}, expected {FORMAT}" in caplog.text
+
+
 _RANKS = """
 import logging, sys, torch
 import torch.distributed as dist
@@ -130,7 +152,7 @@ def test_ranks_have_folders_of_their_own(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(_RANKS)
     for what in ("saved to", "loaded from"):
-        said = on_two_ranks(script, str(tmp_path / "cache"))
+        said = under_torchrun(script, str(tmp_path / "cache"))
         found = re.findall(rf"ModelCacheMeta.* {what} .*/(world2\w+)/forward/compiled_module", said)
         asked = ["world2global_rank0", "world2global_rank1"]
         told = ["world2global_rank4_tp_rank0_pp_rank3", "world2global_rank5_tp_rank1_pp_rank3"]

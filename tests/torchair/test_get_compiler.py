@@ -53,11 +53,11 @@ def test_results_and_mutations_are_eagers(kept: bool, device: str) -> None:
 
 
 @torch.no_grad()
-def test_the_settings_count_and_dumps_are_written(tmp_path: Path) -> None:
+def test_the_settings_count_and_dumps_are_written(device: str, tmp_path: Path) -> None:
     config = torchair.CompilerConfig()
     config.debug.graph_dump.type, config.debug.graph_dump.path = "py", str(tmp_path)
     config.debug.run_eagerly = True
-    torch.compile(Model(), backend=_own_backend(config))(torch.ones(2, 4))
+    torch.compile(Model().to(device), backend=_own_backend(config))(torch.ones(2, 4, device=device))
     assert len(list(tmp_path.rglob("program.py"))) == 1
     assert report()["counters"]["eager_calls"] == 1
 

@@ -40,20 +40,22 @@ def test_graphs_are_kept_below_the_working_directory(
 
 
 @torch.no_grad()
-def test_the_environment_and_an_argument_say_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_and_an_argument_say_where(
+    device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TORCHAIR_CACHE_HOME", str(tmp_path / "home"))
     for folder, cache_dir in ((tmp_path / "home", None), (tmp_path / "given", str(tmp_path / "given"))):
         call = torchair.inference.cache_compile(Model().forward, cache_dir=cache_dir)
-        call(torch.ones(2))
+        call(torch.ones(2, device=device))
         assert call.files[0].is_relative_to(folder)
 
 
 @torch.no_grad()
-def test_settings_come_from_config_or_backend_or_both_where_they_are_equal(tmp_path: Path) -> None:
+def test_settings_come_from_config_or_backend_or_both_where_they_are_equal(device: str, tmp_path: Path) -> None:
     backend = torchair.get_npu_backend(compiler_config=_eager())
     for given in ({"config": _eager()}, {"backend": backend}, {"config": _eager(), "backend": backend}):
         airgraph.reset()
-        torchair.inference.cache_compile(Model().forward, cache_dir=tmp_path, **given)(torch.ones(2))
+        torchair.inference.cache_compile(Model().forward, cache_dir=tmp_path, **given)(torch.ones(2, device=device))
         assert airgraph.explain().to_dict()["counters"]["eager_calls"] == 1
 
 
@@ -85,10 +87,10 @@ def test_what_only_the_graph_engine_has_is_refused() -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("prints", [True, False])
 def test_a_readable_cache_is_written_whether_it_is_printed_or_not(
-    prints: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    prints: bool, device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     call = torchair.inference.cache_compile(Model().forward, cache_dir=tmp_path / "cache")
-    call(torch.ones(2))
+    call(torch.ones(2, device=device))
     written = tmp_path / "made" / "prompt.py"
     text = torchair.inference.readable_cache(call.files[0], print_output=prints, file=str(written))
     assert re.search(r"torch\.ops\.(aten\.mul|airgraph\.row_program)", text) and written.read_text() == f"{text}\n"

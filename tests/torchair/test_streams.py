@@ -70,11 +70,11 @@ class MadeInside(nn.Module):
 
 @torch.no_grad()
 @both_doors
-def test_an_event_may_be_made_within_a_model(door: str, tmp_path: Path) -> None:
+def test_an_event_may_be_made_within_a_model(door: str, device: str, tmp_path: Path) -> None:
     call = through(door, MadeInside().forward, tmp_path)
     for _ in range(2):
-        assert call(torch.ones(2)).tolist() == [3.0] * 2
-    assert MadeInside()(torch.ones(2)).tolist() == [3.0] * 2
+        assert call(torch.ones(2, device=device)).tolist() == [3.0] * 2
+    assert MadeInside()(torch.ones(2, device=device)).tolist() == [3.0] * 2
 
 
 @pytest.mark.parametrize("given", ["66", None, object()])
@@ -96,10 +96,10 @@ class WaitsForNothing(nn.Module):
 
 @torch.no_grad()
 @both_doors
-def test_a_wait_for_what_is_never_recorded_is_an_error(door: str, tmp_path: Path) -> None:
+def test_a_wait_for_what_is_never_recorded_is_an_error(door: str, device: str, tmp_path: Path) -> None:
     tag = f"never recorded, {door}"
     with pytest.raises(StreamError, match=tag):
-        through(door, WaitsForNothing(tag).forward, tmp_path)(torch.ones(2))
+        through(door, WaitsForNothing(tag).forward, tmp_path)(torch.ones(2, device=device))
 
 
 class WithRequests(nn.Module):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import torch
@@ -15,15 +16,23 @@ from airgraph.program.program import CaptureProgram
 from airgraph.runtime.engine.loading import engine
 from airgraph.torch_internals.dispatcher import overlaps_itself
 
-__all__ = ["BufferForm", "CaptureInput", "bind_inputs", "buffer_forms", "decide_inputs"]
+__all__ = ["BufferForm", "CaptureInput", "StridesAgree", "bind_inputs", "buffer_forms", "decide_inputs"]
+
+
+class StridesAgree(Enum):
+    """How closely the strides of a later argument must agree. The values are names of the engine's `Strides`."""
+
+    EXACTLY = "exact"
+    WHERE_SIZES_EXCEED_ONE = "elements"
+    IN_ORDER = "order"  # dimensions lie in the same order, with gaps or without
 
 
 @dataclass(frozen=True, slots=True)
 class BufferForm:
     """The copy of an argument in a buffer of `nbytes`; shape, stride and offset in elements.
 
-    strides: how closely those of later arguments must agree, a name of the engine's `Strides`. block_nbytes: what is
-    copied as one block, from `block_begin` bytes before the first element on; 0: elements are copied one by one.
+    strides: how closely those of later arguments must agree. block_nbytes: what is copied as one block, from
+    `block_begin` bytes before the first element on; 0: elements are copied one by one.
     """
 
     shape: tuple[int, ...]
@@ -31,7 +40,7 @@ class BufferForm:
     offset: int
     dtype: torch.dtype
     nbytes: int
-    strides: str
+    strides: StridesAgree
     block_begin: int
     block_nbytes: int
 
@@ -46,17 +55,16 @@ class BufferForm:
 class CaptureInput:
     """An argument of a capture, how it reaches the graph, and what each later call is asked of it.
 
-    form: of the copy, where the policy is COPY. strides: how closely those of later arguments must agree, a name of the
-    engine's `Strides`. with_offset, with_storage: whether the graph sees where the storage begins, or all of it.
-    is_watched: whether a later one may lie elsewhere. is_formed: whether its form is looked at where its address is as
-    it was.
+    form: of the copy, where the policy is COPY. strides: how closely those of later arguments must agree. with_offset,
+    with_storage: whether the graph sees where the storage begins, or all of it. is_watched: whether a later one may lie
+    elsewhere. is_formed: whether its form is looked at where its address is as it was.
     """
 
     plan: InputPlan
     arg: Any
     policy: InputPolicy
     form: BufferForm | None = None
-    strides: str = "exact"
+    strides: StridesAgree = StridesAgree.EXACTLY
     with_offset: bool = False
     with_storage: bool = False
     is_watched: bool = True
@@ -85,7 +93,7 @@ def bind_inputs(launch: Any, inputs: Sequence[CaptureInput], buffers: Mapping[in
     for each in inputs:
         if each.policy is InputPolicy.KEY or not each.is_watched:
             continue
-        seen = (getattr(engine().Strides, each.strides), each.with_offset, each.with_storage)
+        seen = (getattr(engine().Strides, each.strides.value), each.with_offset, each.with_storage)
         if each.form is not None:
             block = (each.form.block_begin, each.form.block_nbytes)
             launch.add_copied_input(each.index, buffers[each.index], each.arg, *seen, *block)
@@ -112,7 +120,7 @@ def _decide(program: CaptureProgram, plan: InputPlan, args: Sequence[Any], optio
         plan,
         arg,
         InputPolicy.KEEP if keeps else InputPolicy.IN_PLACE,
-        strides="exact" if sees >= Sees.STRIDES or not guarded else "elements",
+        strides=_elements_unless(sees >= Sees.STRIDES or not guarded),
         with_offset=with_offset,
         with_storage=with_storage,
         is_watched=not (plan.parameter and options.frozen_parameter),
@@ -143,18 +151,24 @@ def _form(arg: torch.Tensor, sees: Sees, *, guarded: bool) -> BufferForm:
     if sees is Sees.STORAGE:
         nbytes = arg.untyped_storage().nbytes() // itemsize * itemsize
         offset = int(arg.storage_offset())
-        return BufferForm(shape, stride, offset, arg.dtype, nbytes, "exact", offset * itemsize, nbytes)
+        return BufferForm(shape, stride, offset, arg.dtype, nbytes, StridesAgree.EXACTLY, offset * itemsize, nbytes)
     lazy = arg.is_conj() or arg.is_neg()
     apart = _elements_lie_apart(arg)
     if (sees >= Sees.STRIDES or not apart) and (apart or not lazy):
         # With its gaps: who is told of strides may read them.
         span = span_nbytes(arg)
-        return BufferForm(shape, stride, 0, arg.dtype, span, "elements" if guarded and not sees else "exact", 0, span)
+        strides = _elements_unless(bool(sees) or not guarded)
+        return BufferForm(shape, stride, 0, arg.dtype, span, strides, 0, span)
     # Not of the argument itself, which may be of a subclass; not on the device meta, whose kernel imports sympy. What
     # nobody writes to takes no memory.
     like = torch.empty_strided(shape, stride, dtype=torch.uint8, device="cpu")
     dense = torch.empty_like(like).stride()
-    return BufferForm(shape, dense, 0, arg.dtype, arg.nbytes, "order" if guarded else "exact", 0, arg.nbytes)
+    strides = StridesAgree.IN_ORDER if guarded else StridesAgree.EXACTLY
+    return BufferForm(shape, dense, 0, arg.dtype, arg.nbytes, strides, 0, arg.nbytes)
+
+
+def _elements_unless(exactly: bool) -> StridesAgree:
+    return StridesAgree.EXACTLY if exactly else StridesAgree.WHERE_SIZES_EXCEED_ONE
 
 
 def _elements_lie_apart(tensor: torch.Tensor) -> bool:

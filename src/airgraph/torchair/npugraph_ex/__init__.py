@@ -8,6 +8,7 @@ from typing import Any
 
 from torch.fx import GraphModule
 
+from airgraph.errors import OptionError
 from airgraph.torchair.backend import get_compiler, get_npu_backend
 from airgraph.torchair.core.utils import logger
 from airgraph.torchair.npugraph_ex import configs, inference, scope
@@ -42,9 +43,14 @@ def registered(gm: GraphModule, example_inputs: Sequence[Any], **kwargs: Any) ->
     return chosen(gm, example_inputs, **kwargs)
 
 
-def compile_fx(gm: GraphModule, example_inputs: Sequence[Any], options: Mapping[str, Any] | None = None) -> Any:
+def compile_fx(
+    gm: GraphModule, example_inputs: Sequence[Any] | None = None, options: Mapping[str, Any] | None = None
+) -> Any:
     """Capture a graph that a backend of your own has lowered, see `airgraph.torchair.get_compiler`.
 
-    options: with npugraph_ex's names. Raises OptionError for unknown names and bad values.
+    options: with npugraph_ex's names. Raises OptionError for unknown names, bad values, and without the inputs,
+    whose default is npugraph_ex's.
     """
+    if example_inputs is None:
+        raise OptionError("compile_fx: example_inputs: expected those that AOTAutograd hands to the compiler, got None.")
     return get_compiler(CompilerConfig(options))(gm, example_inputs)
