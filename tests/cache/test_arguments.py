@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import enum
+import inspect
 import math
 import warnings
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from reports import counters
 from torch import Tensor, nn
 
 import airgraph
+from airgraph.cache.entry import Entry
 from airgraph.errors import CacheError
 
 
@@ -29,6 +31,30 @@ def test_shapes_vary(tmp_path: Path, dynamic: bool) -> None:
         torch.testing.assert_close(call(x), model(x).detach())
     # A size of one is a graph of its own.
     assert len(call.files) == (2 if dynamic else 4)
+
+
+def test_a_call_that_is_traced_or_read_binds_its_arguments_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound: list[str] = []
+    for of, name in ((inspect.Signature, "bind"), (Entry, "_bind_at_once")):
+        method = getattr(of, name)
+
+        def counting(*args: Any, method: Any = method, name: str = name, **kwargs: Any) -> Any:
+            bound.extend([name] * (name != "bind" or args[0].parameters.keys() == {"x", "gain"}))
+            return method(*args, **kwargs)
+
+        monkeypatch.setattr(of, name, counting)
+
+    def scaled(x: Tensor, *, gain: float = 2.0) -> Tensor:
+        return x * gain
+
+    for traces in (1, 0):
+        call = cached(scaled, tmp_path)
+        bound.clear()
+        assert call(torch.ones(2), gain=3.0).tolist() == [3.0] * 2
+        assert call.counts().traces == traces
+        assert bound == ["bind", "_bind_at_once"]
 
 
 def test_sizes_must_stand_to_each_other_as_when_it_was_traced(tmp_path: Path) -> None:

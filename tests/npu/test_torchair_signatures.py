@@ -38,9 +38,7 @@ def _offered_by(module: ModuleType) -> list[str]:
     return list(named) if named else defined
 
 
-_NAMES = [
-    pytest.param(*pair, name, id=f"{pair[0]}.{name}") for pair in _PAIRS for name in _offered_by(_pair(*pair)[1])
-]
+_NAMES = [pytest.param(*pair, name, id=f"{pair[0]}.{name}") for pair in _PAIRS for name in _offered_by(_pair(*pair)[1])]
 
 
 def _parameters(of: Any) -> dict[str, inspect.Parameter]:

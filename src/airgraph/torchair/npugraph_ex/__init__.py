@@ -52,5 +52,7 @@ def compile_fx(
     whose default is npugraph_ex's.
     """
     if example_inputs is None:
-        raise OptionError("compile_fx: example_inputs: expected those that AOTAutograd hands to the compiler, got None.")
+        raise OptionError(
+            "compile_fx: example_inputs: expected those that AOTAutograd hands to the compiler, got None."
+        )
     return get_compiler(CompilerConfig(options))(gm, example_inputs)
