@@ -21,8 +21,8 @@ py::object globals_of(PyFrameObject* frame) {
 }  // namespace
 
 Observer::Observer(const py::list& watched, const py::list& passed_over, const py::list& built_in,
-                   py::object on_built_in, py::object on_first)
-    : on_built_in_(std::move(on_built_in)), on_first_(std::move(on_first)) {
+                   py::object on_built_in, py::object on_first, py::object is_own)
+    : on_built_in_(std::move(on_built_in)), on_first_(std::move(on_first)), is_own_(std::move(is_own)) {
   for (const auto& function : built_in) {
     built_in_.insert_or_assign(function.ptr(), py::reinterpret_borrow<py::object>(function));
   }
@@ -48,12 +48,21 @@ void Observer::install() {
   before_argument_ = py::reinterpret_borrow<py::object>(thread->c_profileobj);
   outermost_ = nullptr;
   handle_ = py::capsule(this, HANDLE);
-  PyEval_SetProfile(&Observer::on_event, handle_.ptr());
+  profiles_ = Profiles::nothing;
+  passes_over_ = false;
+  // A profiler that is there is told of everything.
+  sees_frames_ = before_ == nullptr && watch_frames(*this);
+  if (!sees_frames_) {
+    PyEval_SetProfile(&Observer::on_event, handle_.ptr());
+  }
 }
 
 void Observer::remove() {
   if (!handle_) {
     return;
+  }
+  if (sees_frames_) {
+    unwatch_frames();
   }
   // Only if nobody else came after it.
   if (PyThreadState_Get()->c_profileobj == handle_.ptr()) {
@@ -79,8 +88,18 @@ int Observer::on_event(PyObject* self, PyFrameObject* frame, int what, PyObject*
     return 0;
   }
   auto* observer = static_cast<Observer*>(PyCapsule_GetPointer(self, HANDLE));
-  if (what == PyTrace_CALL && observer->note(frame) != 0) {
-    return -1;
+  if (what == PyTrace_CALL) {
+    const int noted = observer->note(frame);
+    if (observer->profiles_ == Profiles::a_beginning) {
+      if (observer->own_.contains(code_of(frame).ptr())) {
+        observer->profiles_ = Profiles::own_code;
+      } else {
+        observer->stop_profiling();
+      }
+    }
+    if (noted != 0) {
+      return -1;
+    }
   }
   if (what == PyTrace_C_CALL && argument != nullptr && observer->note_built_in(frame, argument) != 0) {
     return -1;
@@ -94,6 +113,47 @@ int Observer::on_event(PyObject* self, PyFrameObject* frame, int what, PyObject*
   return 0;
 }
 
+PyObject* Observer::on_frame(const Frame& frame) {
+  auto* const code = frame.code();
+  if (profiles_ != Profiles::nothing || passes_over_ || is_noting_ || plain_like(code) == code) {
+    return frame.run();
+  }
+  if (is_passed_over(code)) {
+    passes_over_ = true;
+    auto* const result = frame.run();
+    passes_over_ = false;
+    return result;
+  }
+  start_profiling(own_.contains(code) ? Profiles::own_code : Profiles::a_beginning);
+  auto* const result = frame.run();
+  if (profiles_ != Profiles::nothing) {
+    stop_profiling();
+  }
+  return result;
+}
+
+void Observer::start_profiling(Profiles what) {
+  // Before: hooks of Python's audits run frames, too.
+  profiles_ = what;
+  outermost_ = nullptr;
+  PyEval_SetProfile(&Observer::on_event, handle_.ptr());
+}
+
+void Observer::stop_profiling() {
+  // Unless somebody has installed another one meanwhile.
+  if (PyThreadState_Get()->c_profileobj == handle_.ptr()) {
+    const py::error_scope raised;
+    profiles_ = Profiles::own_code;
+    PyEval_SetProfile(nullptr, nullptr);
+  }
+  profiles_ = Profiles::nothing;
+}
+
+bool Observer::is_passed_over(PyObject* code) const {
+  return passed_over_.contains(code) ||
+         PyUnicode_Compare(reinterpret_cast<PyCodeObject*>(code)->co_name, del_.ptr()) == 0;
+}
+
 int Observer::note(PyFrameObject* frame) {
   if (is_noting_ || outermost_ != nullptr) {
     return 0;
@@ -103,8 +163,7 @@ int Observer::note(PyFrameObject* frame) {
   if (plain == code.ptr()) {
     return 0;
   }
-  auto* const name = reinterpret_cast<PyCodeObject*>(code.ptr())->co_name;
-  if (passed_over_.contains(code.ptr()) || PyUnicode_Compare(name, del_.ptr()) == 0) {
+  if (is_passed_over(code.ptr())) {
     outermost_ = frame;
     return 0;
   }
@@ -116,13 +175,22 @@ int Observer::note(PyFrameObject* frame) {
   }
   const auto watched = watched_.find(code.ptr());
   if (watched == watched_.end()) {
-    plain = code.ptr();
+    if (!own_.contains(code.ptr())) {
+      plain = code.ptr();
+    }
     return 0;
   }
   return answer_of(watched->second.function.ptr(), reinterpret_cast<PyObject*>(frame), nullptr) ? 0 : -1;
 }
 
 int Observer::note_first(const py::object& code, PyFrameObject* frame) {
+  const auto own = answer_of(is_own_.ptr(), reinterpret_cast<PyObject*>(frame), nullptr);
+  if (!own) {
+    return -1;
+  }
+  if (own.is(py::handle(Py_True))) {
+    own_.insert(code.ptr());
+  }
   if (watched_.contains(code.ptr())) {
     return 0;
   }

@@ -1,4 +1,8 @@
 // Notes which Python code runs, by the interpreter's profiling hook.
+//
+// Installed all the time, the hook takes half of the time of a trace again: the interpreter specializes nothing under
+// it. Where frames can be seen before they run, it is installed only for the beginning of those that are new or
+// watched, and for all that runs below the program's own.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -8,19 +12,22 @@
 #include <unordered_set>
 #include <vector>
 
+#include "../internals/frame_evaluation.h"
+
 namespace airgraph {
 
 // While it is installed, every code object that begins to run on its thread is kept once, with the globals that it runs
 // in. A profiler that was installed before is called as before. Needs the GIL.
-class Observer {
+class Observer final : public FrameWatcher {
  public:
   // watched: pairs of a code object and a function, which is called with the frame whenever that code begins to run.
   // passed_over: code objects; what runs below them, and below the end of an object, is neither kept nor watched.
   // built_in: functions in C; on_built_in is called with the frame that calls one of them, and with it.
   // on_first: called with the frame of a code object that begins to run for the first time; where it returns a
-  // function, that code is watched from then on.
+  // function, that code is watched from then on. is_own: whether the code of a frame is the program's, below which
+  // alone on_built_in need be called.
   Observer(const pybind11::list& watched, const pybind11::list& passed_over, const pybind11::list& built_in,
-           pybind11::object on_built_in, pybind11::object on_first);
+           pybind11::object on_built_in, pybind11::object on_first, pybind11::object is_own);
   Observer(const Observer&) = delete;
   Observer& operator=(const Observer&) = delete;
   ~Observer();
@@ -32,11 +39,19 @@ class Observer {
   // (code, globals) of all that ran, in the order of their first run.
   pybind11::list seen() const;
 
+  PyObject* on_frame(const Frame& frame) override;
+
  private:
+  // Where frames are seen before they run: for what the profiling hook is installed.
+  enum class Profiles { nothing, a_beginning, own_code };
+
   static int on_event(PyObject* self, PyFrameObject* frame, int what, PyObject* argument);
   int note(PyFrameObject* frame);
   int note_built_in(PyFrameObject* frame, PyObject* function);
   int note_first(const pybind11::object& code, PyFrameObject* frame);
+  bool is_passed_over(PyObject* code) const;
+  void start_profiling(Profiles what);
+  void stop_profiling();
   PyObject*& plain_like(const PyObject* code) {
     return plain_[(reinterpret_cast<uintptr_t>(code) >> 4) % plain_.size()];
   }
@@ -53,7 +68,8 @@ class Observer {
   std::unordered_map<PyObject*, Watched> watched_;
   std::unordered_map<PyObject*, pybind11::object> passed_over_;
   std::unordered_map<PyObject*, pybind11::object> built_in_;
-  pybind11::object on_built_in_, on_first_;
+  pybind11::object on_built_in_, on_first_, is_own_;
+  std::unordered_set<PyObject*> own_;
   pybind11::object del_ = pybind11::str("__del__");
   // The outermost frame that is passed over now.
   PyFrameObject* outermost_ = nullptr;
@@ -67,6 +83,10 @@ class Observer {
   Py_tracefunc before_ = nullptr;
   pybind11::object before_argument_;
   bool is_noting_ = false;
+  bool sees_frames_ = false;
+  Profiles profiles_ = Profiles::nothing;
+  // Within code that is passed over.
+  bool passes_over_ = false;
 };
 
 }  // namespace airgraph

@@ -71,8 +71,9 @@ void bind_cache(py::module_& m) {
       .def("read", &Gate::read);
 
   py::class_<Observer>(m, "Observer")
-      .def(py::init<const py::list&, const py::list&, const py::list&, py::object, py::object>(), py::arg("watched"),
-           py::arg("passed_over"), py::arg("built_in"), py::arg("on_built_in"), py::arg("on_first"))
+      .def(py::init<const py::list&, const py::list&, const py::list&, py::object, py::object, py::object>(),
+           py::arg("watched"), py::arg("passed_over"), py::arg("built_in"), py::arg("on_built_in"), py::arg("on_first"),
+           py::arg("is_own"))
       .def("__enter__", &Observer::install)
       .def("__exit__", [](Observer& self, const py::args&) { self.remove(); })
       .def("seen", &Observer::seen);

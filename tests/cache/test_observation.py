@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import torch
 from cached_functions import cached
+from process import output_of
 from torch import Tensor
 
 from airgraph.cache.store.folder import read_manifest
@@ -178,3 +179,41 @@ def test_what_makes_named_tuples_says_nothing_of_the_program() -> None:
     with observation.observer:
         assert as_the_trace["call"](made) == as_the_trace["call"](of_program["alike"]) == (1, 2)
     assert [each.code.co_name for each in observation.called_by_torch()] == ["alike"]
+
+
+_WITH_AUDITS = """
+import sys, threading, torch, airgraph
+
+audited = []
+# Python code that runs whenever a profiler is set, which tracing does.
+sys.addaudithook(lambda event, arguments: audited.append(event) if event == "sys.setprofile" else None)
+
+def step(x):
+    return x * 2
+
+def compiles():
+    for size in range(2, 6):
+        torch._dynamo.reset()
+        torch.compile(lambda x: x + size, backend="eager")(torch.ones(size))
+
+beside = threading.Thread(target=compiles)
+with torch.no_grad():
+    beside.start()
+    call = airgraph.inference.cache_compile(step, cache_dir=FOLDER, strict=True)
+    assert call(torch.ones(3)).tolist() == [2.0] * 3
+    beside.join()
+assert audited and sys.getprofile() is None
+if sys.version_info[:2] == (3, 11):
+    import ctypes
+    python = ctypes.pythonapi
+    python.PyInterpreterState_Get.restype = python._PyInterpreterState_GetEvalFrameFunc.restype = ctypes.c_void_p
+    # Whoever still holds ours puts it back at the next frame.
+    (lambda: None)()
+    evaluates = python._PyInterpreterState_GetEvalFrameFunc(ctypes.c_void_p(python.PyInterpreterState_Get()))
+    assert evaluates == ctypes.cast(python._PyEval_EvalFrameDefault, ctypes.c_void_p).value
+print("right")
+"""
+
+
+def test_tracing_leaves_the_interpreter_as_it_was_beside_audits_and_other_compilers(tmp_path: Path) -> None:
+    assert output_of(f"FOLDER = {str(tmp_path)!r}", _WITH_AUDITS).endswith("right\n")

@@ -33,7 +33,7 @@ from airgraph.runtime.engine.loading import engine
 from airgraph.torch_internals import dynamo
 from airgraph.torch_internals.dispatcher import settings_readers
 
-__all__ = ["Observation"]
+__all__ = ["Observation", "looks_at_hashes"]
 
 _LOOK_UP = os._Environ.__getitem__.__code__
 # They look at the environment as a whole, or change it.
@@ -72,7 +72,7 @@ class Observation:
     """Notes all code that is used by this thread within `with observation.observer:`.
 
     environment: the variables that were looked up, None where there was none. obstacle: what cannot be compared at
-    another start. depends_on_hashes: whether the order of a set of texts may have decided something.
+    another start.
     """
 
     def __init__(self) -> None:
@@ -90,6 +90,7 @@ class Observation:
             _outside(),
             notes.on_outside,
             notes.on_first,
+            notes.is_own,
         )
 
     @property
@@ -99,10 +100,6 @@ class Observation:
     @property
     def obstacle(self) -> CacheError | None:
         return self._notes.obstacle
-
-    @property
-    def depends_on_hashes(self) -> bool:
-        return any(not each.is_foreign and _depends_on_hashes(each) for each in self.used())
 
     @property
     def asks_for_absence(self) -> bool:
@@ -115,8 +112,10 @@ class Observation:
         return list(self._notes.called.values())
 
     def used(self) -> list[UsedCode]:
-        ran = [UsedCode(code, namespace, inlined=False) for code, namespace in self.observer.seen()]
-        return [*self._notes.inlined.values(), *(each for each in ran if not _is_made_by_dynamo(each.code))]
+        """What is compared by itself at another start, and not with the versions of what traces."""
+        ran = (UsedCode(code, namespace, inlined=False) for code, namespace in self.observer.seen())
+        every = [*self._notes.inlined.values(), *ran]
+        return [each for each in every if not each.is_foreign and (each.inlined or not _is_made_by_dynamo(each.code))]
 
     def add_inlined(self, code: CodeType, namespace: Mapping[str, Any]) -> None:
         self._notes.add_inlined(code, namespace)
@@ -131,6 +130,14 @@ class _Notes:
         self.inlined: dict[int, UsedCode] = {}
         self.called: dict[int, Called] = {}
         self._is_own: dict[int, bool] = {}
+
+    def is_own(self, frame: FrameType) -> bool:
+        """Whether a frame runs code of the program's, or what Dynamo has made of it."""
+        known = self._is_own.get(id(frame.f_code))
+        if known is None:
+            used = UsedCode(frame.f_code, frame.f_globals, inlined=False)
+            known = self._is_own[id(frame.f_code)] = not used.is_foreign
+        return known
 
     def on_first(self, frame: FrameType) -> Callable[[FrameType], None] | None:
         is_plain = frame.f_code.co_name == "<module>" or _makes_named_tuple(frame)
@@ -156,12 +163,7 @@ class _Notes:
             called.contents.append(contents)
 
     def _runs_own(self, frame: FrameType) -> bool:
-        code = frame.f_code
-        known = self._is_own.get(id(code))
-        if known is None:
-            used = UsedCode(code, frame.f_globals, inlined=False)
-            known = self._is_own[id(code)] = not used.is_foreign and not _is_made_by_dynamo(code)
-        return known
+        return self.is_own(frame) and not _is_made_by_dynamo(frame.f_code)
 
     def add_inlined(self, code: CodeType, namespace: Mapping[str, Any]) -> None:
         used = self.inlined[id(code)] = UsedCode(code, namespace, inlined=True)
@@ -216,7 +218,7 @@ class _Notes:
         caller: FrameType | None = frame
         while caller is not None and _hands_through(caller):
             caller = caller.f_back
-        if caller is not None and not UsedCode(caller.f_code, caller.f_globals, inlined=False).is_foreign:
+        if caller is not None and self.is_own(caller):
             name = f"{caller.f_code.co_name} calls {function.__name__} while it is traced"
             self._refuse(f"{name}, which may answer otherwise at another start")
 
@@ -295,7 +297,7 @@ def _hands_through(frame: FrameType) -> bool:
     return module.startswith("torch.backends") or (goes_by_version(module) and not module.startswith(_NOT_PYTHONS))
 
 
-def _depends_on_hashes(each: UsedCode) -> bool:
+def looks_at_hashes(each: UsedCode) -> bool:
     """Whether it may look at the hash of a text, or at the order of a set of texts. What a module's own code makes of
     them is compared as its values."""
     code = each.code

@@ -33,7 +33,7 @@ from airgraph.cache.format.torch_settings import State
 from airgraph.cache.tracing.collector import Collector
 from airgraph.cache.tracing.dynamo_guards import absence_of, apart_from_changed, distinct_of, guards_of, modules_of
 from airgraph.cache.tracing.inputs import cached_inputs, looked_at, read_input
-from airgraph.cache.tracing.observation import Observation
+from airgraph.cache.tracing.observation import Observation, looks_at_hashes
 from airgraph.cache.tracing.open_floats import (
     FloatInputs,
     floats_as_inputs,
@@ -198,7 +198,7 @@ def _manifest(
     apart = apart_from_changed(guarded, collected.changes.owners, read)
     guards = (*guarded, *constants, *absent, *distinct_of(guarded, Roots.of(request.function), read), *apart)
     used, namespace = observed.used(), Roots.of(request.function).function_globals
-    by_hashes = observed.depends_on_hashes or depends_on_hashes(used, namespace)
+    by_hashes = any(map(looks_at_hashes, used)) or depends_on_hashes(used, namespace)
     options = request.options
     compared = (
         options.post_grad_custom_pre_pass,
@@ -223,7 +223,7 @@ def _manifest(
         graph=graph_to(program.gm),
         structure=structure,
         writes=tuple(writes),
-        codes=frozenset(digest_of_code(each.code) for each in used if not each.is_foreign),
+        codes=frozenset(digest_of_code(each.code) for each in used),
     )
 
 

@@ -26,6 +26,7 @@ class Observer:
         built_in: list[Any],
         on_built_in: Callable[[Any, Any], None],
         on_first: Callable[[Any], Callable[[Any], None] | None],
+        is_own: Callable[[Any], bool],
     ) -> None:
         self._watched = {id(code): (code, function) for code, function in watched}
         self._passed_over = {id(code): code for code in passed_over}
