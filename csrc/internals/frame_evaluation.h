@@ -1,4 +1,5 @@
-// Frames of Python's, seen before they run: the interpreter hands each one to whoever is set to evaluate them (PEP 523).
+// Frames of Python's, seen before they run: the interpreter hands each one to whoever is set to evaluate them (PEP
+// 523).
 #pragma once
 
 #include <Python.h>
