@@ -1,10 +1,12 @@
 """What is somebody else's: outer captures, other streams, tensors that operators keep, state that nobody sees."""
 
 import gc
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from doors import both_doors, through
 from reports import counters
 from torch import Tensor
 
@@ -30,9 +32,14 @@ def test_hidden_state_is_touched_once_a_call(device: str) -> None:
     del library
 
 
+def _program(x: Tensor) -> Tensor:
+    return (x * 3).relu() + 1
+
+
 @torch.no_grad()
-def test_within_a_capture_of_the_users_own(device: str) -> None:
-    call = torch.compile(lambda x: (x * 3).relu() + 1, backend="airgraph")
+@both_doors
+def test_within_a_capture_of_the_users_own(door: str, device: str, tmp_path: Path) -> None:
+    call = through(door, _program, tmp_path)
     x = torch.ones(4, device=device)
     captured_before = call(x)
     assert captured_before.tolist() == [4.0] * 4
@@ -46,6 +53,24 @@ def test_within_a_capture_of_the_users_own(device: str) -> None:
         graph.replay()
         assert out.tolist() == [3 * value + 1] * 4
     assert call(x * 2).tolist() == [7.0] * 4
+    assert counters()["captures"] == 1 and counters()["eager_calls"] == 1
+
+
+@torch.no_grad()
+@both_doors
+def test_a_first_call_within_a_capture_of_the_users_own(door: str, device: str, tmp_path: Path) -> None:
+    module = _module(device)
+    static = torch.zeros(4, device=device)
+    graph = module.NPUGraph() if device == "npu" else module.CUDAGraph()
+    call = through(door, _program, tmp_path)
+    with module.graph(graph):
+        out = call(static)
+    for value in (1.0, 5.0):
+        static.fill_(value)
+        graph.replay()
+        assert out.tolist() == [3 * value + 1] * 4
+    for _ in range(2):
+        assert call(torch.full((4,), 2.0, device=device)).tolist() == [7.0] * 4
     assert counters()["captures"] == 1 and counters()["eager_calls"] == 1
 
 

@@ -59,9 +59,48 @@ class MadeInside(nn.Module):
         return main + beside
 
 
+class Recorded(nn.Module):
+    """Events that streams make and wait for, and a tensor that a stream keeps."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.side = torch.Stream(device)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = x + 1
+        forked = torch.accelerator.current_stream().record_event()
+        with self.side:
+            self.side.wait_event(forked)
+            beside = first * 2
+            first.record_stream(self.side)
+            joined = self.side.record_event()
+        main = first * 3
+        torch.accelerator.current_stream().wait_event(joined)
+        return main + beside
+
+
+class SetAndSetBack(nn.Module):
+    """The current stream is another one for a while, without a block."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.side = torch.Stream(device)
+
+    def forward(self, x: Tensor) -> Tensor:
+        current = torch.accelerator.current_stream()
+        first = x + 1
+        self.side.wait_stream(current)
+        torch.accelerator.set_stream(self.side)
+        beside = first * 2
+        torch.accelerator.set_stream(current)
+        main = first * 3
+        current.wait_stream(self.side)
+        return main + beside
+
+
 @torch.no_grad()
 @both_doors
-@pytest.mark.parametrize("make", [MadeOutside, MadeInside])
+@pytest.mark.parametrize("make", [MadeOutside, MadeInside, Recorded, SetAndSetBack])
 def test_results_are_right(
     make: Callable[[str], nn.Module], door: str, native: str, tmp_path: Path, recwarn: pytest.WarningsRecorder
 ) -> None:

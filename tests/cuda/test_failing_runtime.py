@@ -1,6 +1,9 @@
 """Calls of the runtime fail while a graph is captured: pools stay usable, and a neighbour's memory is its own."""
 
 import gc
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -48,6 +51,52 @@ def test_out_of_memory_in_a_capture() -> None:
     y = torch.ones(8, device="cuda")
     torch.testing.assert_close(call(y), _program(y))
     torch.testing.assert_close(call(y), _program(y))
+
+
+@torch.no_grad()
+def test_pinned_memory_is_routed_to_no_pool_after_a_begin_that_failed() -> None:
+    """torch routes it to the pool of a capture as it does the device's."""
+    call = torch.compile(_program, backend="airgraph", dynamic=False)
+    with simcuda.fail_once("cudaStreamBeginCapture"):
+        call(torch.ones(4, device="cuda"))
+    pinned = torch.arange(5.0).pin_memory()
+    moved = pinned.to("cuda", non_blocking=True)
+    for rows in (4, 5, 6):
+        x = torch.arange(float(rows), device="cuda")
+        torch.testing.assert_close(call(x), _program(x))
+    del x
+    assert torch.equal(moved.cpu(), torch.arange(5.0)) and torch.equal(pinned, torch.arange(5.0))
+    # The shape whose capture failed runs eagerly from then on.
+    assert counters()["captures"] == 2 and counters()["eager_calls"] == 2
+
+
+_ALMOST_FULL = """
+import torch, airgraph
+torch.set_grad_enabled(False)
+mib = 1 << 20
+# 180 of the 256 MiB, in blocks that are too small for what the graph needs.
+cached = [torch.empty(12 * mib, dtype=torch.uint8, device="cuda") for _ in range(15)]
+del cached
+x = torch.ones(30 * mib // 4, device="cuda")
+call = torch.compile(lambda x: (x * 2).sum(), backend="airgraph", dynamic=False)
+for _ in range(2):
+    assert call(x).item() == 2 * x.numel()
+print({name: count for name, count in airgraph.explain().to_dict()["counters"].items() if count})
+"""
+
+
+def test_what_the_allocator_caches_is_given_up_for_a_capture() -> None:
+    """Blocks that nobody uses cannot be released while a capture is under way: a program that fits is captured."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import simcuda\nsimcuda.enable()\n{_ALMOST_FULL}"],
+        env={**os.environ, "SIMCUDA_MEMORY": "256MiB", "PYTHONWARNINGS": "ignore"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.endswith("{'captures': 1, 'replays': 2}\n"), done.stdout
 
 
 @torch.no_grad()
