@@ -24,6 +24,9 @@ CUDA_BIN := $(CUDA_VENV)/bin
 STAMPS := $(VENV)/stamps
 # Tests of simcann that start processes; the others count calls, and so run in one.
 OF_PROCESSES := simcann/tests/test_program.py
+# What is about memory and order on a device runs in the worst order that its streams allow, and mostly waits.
+HOSTILE := $(patsubst %,tests/conformance/test_device_%.py,held_outputs memory_of_others outputs outputs_fed_back pools sequences streams)
+FOR_HOSTILE := -n $(shell expr 2 \* $(WORKERS)) --dist worksteal $(HOSTILE)
 # On PATH for ninja, which torch looks up there, and for every other tool of the environment.
 WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
 PIP := $(WITH_VENV) $(BIN)/python -m pip --disable-pip-version-check
@@ -63,14 +66,16 @@ test-npu: $(STAMPS)/npu
 	$(WITH_VENV) ctest --test-dir simcann/build --output-on-failure
 	$(NPU_BIN)/python -m pytest simcann/tests --ignore $(OF_PROCESSES) $(PYTEST_ARGS)
 	$(NPU_BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance tests/npu tests/torchair $(OF_PROCESSES) --device npu \
-	    $(PYTEST_ARGS)
+	    $(addprefix --ignore ,$(HOSTILE)) $(PYTEST_ARGS)
+	SIMCANN_SCHEDULE=adversarial $(NPU_BIN)/python -m pytest $(FOR_HOSTILE) --device npu $(PYTEST_ARGS)
 
 # Where the CUDA build cannot be had, one line says so, nothing fails for that, and the next make asks again.
 test-cuda: $(STAMPS)/cuda
 	@if [ -s $< ]; then cat $< && rm $<; else \
 	    $(WITH_VENV) cmake --build simcuda/build \
 	    && $(CUDA_BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance tests/cuda tests/torchair/test_documents.py \
-	        --device cuda $(PYTEST_ARGS); \
+	        --device cuda $(addprefix --ignore ,$(HOSTILE)) $(PYTEST_ARGS) \
+	    && SIMCUDA_SCHEDULE=adversarial $(CUDA_BIN)/python -m pytest $(FOR_HOSTILE) --device cuda $(PYTEST_ARGS); \
 	fi
 
 # One for each Python: make wheel PYTHON=python3.12 VENV=.venv-3.12. torch's own libraries are left out of it.
