@@ -19,6 +19,26 @@ at::DataPtr unowned(uintptr_t address, c10::Device device = c10::Device(c10::kCP
   return {reinterpret_cast<void*>(address), device};
 }
 
+// torch 2.11 has no way to take back what `release_data_and_set_meta_custom_data_ptr_error_msg_` has set but a private
+// flag, which an explicit instantiation may name.
+bool c10::StorageImpl::* throws_on_access();
+
+template <bool c10::StorageImpl::* Flag>
+struct NamesFlag {
+  friend bool c10::StorageImpl::* throws_on_access() { return Flag; }
+};
+
+template struct NamesFlag<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
+
+template <typename Storage>
+void allow_access(Storage* storage) {
+  if constexpr (requires { storage->clear_data_ptr_access_error_msg_(); }) {
+    storage->clear_data_ptr_access_error_msg_();
+  } else {
+    storage->*throws_on_access() = false;
+  }
+}
+
 }  // namespace
 
 at::Tensor TensorView::of(const c10::Storage& storage) const {
@@ -51,7 +71,7 @@ at::Tensor unallocated(const std::vector<int64_t>& sizes, const std::vector<int6
 
 void allocate(const at::Tensor& tensor) {
   auto* storage = tensor.storage().unsafeGetStorageImpl();
-  storage->clear_data_ptr_access_error_msg_();
+  allow_access(storage);
   storage->set_data_ptr_noswap(c10::GetCPUAllocator()->allocate(storage->nbytes()));
 }
 

@@ -185,7 +185,9 @@ def code_that_asks_for_addresses() -> Mapping[CodeType, str]:
     translator as `tx`, and the argument as `arg` or first of `args`."""
     from torch._dynamo.variables.builtin import BuiltinVariable
 
-    return {getattr(BuiltinVariable, f"call_{name}").__code__: name for name in ("id", "hash", "repr", "str")}
+    methods = ((name, getattr(BuiltinVariable, f"call_{name}", None)) for name in ("id", "hash", "repr", "str"))
+    # Before torch 2.13 `hash` is no such method.
+    return {method.__code__: name for name, method in methods if method is not None}
 
 
 def code_that_defers() -> CodeType:
