@@ -309,7 +309,17 @@ def visit_variables(visit: Callable[[Any], None], variables: Sequence[Any], effe
     """Calls `visit` with each of them and each that lies within."""
     from torch._dynamo.variables.base import VariableTracker
 
-    VariableTracker.visit(visit, list(variables), side_effects=effects)
+    if "side_effects" in inspect.signature(VariableTracker.visit).parameters:
+        VariableTracker.visit(visit, list(variables), side_effects=effects)
+        return
+    # Before torch 2.12 what is set on an object while it is traced is left out.
+    seen: dict[int, Any] = {}
+
+    def visit_what_is_set_too(variable: Any) -> None:
+        visit(variable)
+        VariableTracker.visit(visit_what_is_set_too, dict(effects.store_attr_mutations.get(variable, {})), seen)
+
+    VariableTracker.visit(visit_what_is_set_too, list(variables), seen)
 
 
 @contextmanager
