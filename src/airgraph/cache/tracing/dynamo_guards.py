@@ -141,9 +141,14 @@ def _written_as(guard: Any, read: Read) -> list[Guard]:
     if is_made_by_dynamo(text) or _is_of_environment(text, read) or text.endswith(".__tensor_flatten__()[0]"):
         return []
     try:
-        if text.endswith(_CLASS):
+        if guard.guard_type == "HASATTR" and "attr" not in _details(guard):
+            # Before torch 2.12 such a guard is about the attribute, which may not be there.
+            asked = guard.orig_guard.originating_source
+            path = resolve(name_of_source(asked.base), read)
+            made: list[Guard] = [_has_or_lacks(path, read(path), asked.member)]
+        elif text.endswith(_CLASS):
             path = resolve(text.removesuffix(_CLASS), read)
-            made: list[Guard] = [OfClass.of(path, read(path))]
+            made = [OfClass.of(path, read(path))]
         else:
             path = resolve(text, read)
             made = _made(guard, path, read(path))
@@ -167,7 +172,7 @@ def _is_of_environment(text: str, read: Read) -> bool:
 
 def _made(guard: Any, path: SourcePath, value: Any) -> list[Guard]:
     kind = guard.guard_type
-    details = getattr(guard.orig_guard.create_fn, "keywords", {})
+    details = _details(guard)
     if kind in _OF_VALUES:
         if isinstance(value, torch.amp.autocast_mode.autocast):
             return _of_autocast(path, value)
@@ -190,8 +195,7 @@ def _made(guard: Any, path: SourcePath, value: Any) -> list[Guard]:
     if kind == "TYPE_MATCH":
         return [OfClass.of(path, value)]
     if kind == "HASATTR":
-        name = details["attr"]
-        return [(Has if has_attribute(value, name) else Lacks)(path, name)]
+        return [_has_or_lacks(path, value, details["attr"])]
     if kind == "NOT_PRESENT_IN_GENERIC_DICT":
         return [Inherits(path, details["attr"])]
     if kind in ("SET_CONTAINS", "SET_NOT_CONTAINS") and type(details["key"]) in CONSTANTS:
@@ -202,6 +206,15 @@ def _made(guard: Any, path: SourcePath, value: Any) -> list[Guard]:
         # Modules and functions have an identity of their own.
         return [] if is_code(value) else [Same(path, _parseable(name_of_source(details["source_b"])))]
     raise Unwritable(f"a guard of kind {kind} on {path.text}")
+
+
+def _details(guard: Any) -> Mapping[str, Any]:
+    """What Dynamo hands to the function that makes a guard of this kind."""
+    return getattr(guard.orig_guard.create_fn, "keywords", {})
+
+
+def _has_or_lacks(path: SourcePath, value: Any, name: str) -> Guard:
+    return (Has if has_attribute(value, name) else Lacks)(path, name)
 
 
 def _of_wrapped(path: SourcePath, wrapper: Any) -> Iterator[Guard]:
