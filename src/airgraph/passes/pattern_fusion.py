@@ -76,7 +76,7 @@ def register_replacement(
             extra_check=check,
             scalar_workaround=dict(numbers or {}),
             search_fn_pattern=expression,
-            get_decomp_fn=dict,
+            **inductor.without_decompositions(),
         )
     except (RuntimeError, TypeError, ValueError, AssertionError) as error:
         raise OptionError(f"register_replacement: the functions cannot be traced on example_inputs: {error}") from error

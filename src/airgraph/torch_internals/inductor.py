@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-__all__ = ["pattern_matcher", "with_fake_mode"]
+__all__ = ["pattern_matcher", "with_fake_mode", "without_decompositions"]
 
 
 def pattern_matcher() -> Any:
@@ -20,3 +22,9 @@ def with_fake_mode(mode: Any) -> AbstractContextManager[Any]:
     from torch._inductor.virtualized import V
 
     return V.set_fake_mode(mode)
+
+
+def without_decompositions() -> Mapping[str, Any]:
+    """What has `register_replacement` trace operators as they are. Before torch 2.12 that is asked of its trace_fn."""
+    parameters = inspect.signature(pattern_matcher().register_replacement).parameters
+    return {"get_decomp_fn": dict} if "get_decomp_fn" in parameters else {}

@@ -21,7 +21,7 @@ class Internal:
     """One name, or several of one place.
 
     place: a module or class by its full name. names: what is taken of it. used_for: what would fail without.
-    until: what would make it needless. seen_in: the versions of torch it was tested with. part_of: the distribution
+    until: what would make it needless. seen_in: the versions of torch that have it. part_of: the distribution
     without which it is not asked for, or "cuda" for a torch that is built with CUDA.
     """
 
@@ -29,7 +29,7 @@ class Internal:
     names: tuple[str, ...]
     used_for: str
     until: str
-    seen_in: str = "2.13"
+    seen_in: str = "2.11 to 2.13"
     part_of: str = ""
     # Makes an object of this class, for names that only objects have.
     example: Callable[[], Any] | None = None
@@ -235,8 +235,12 @@ INTERNALS = (
         used_for="the compile cache: what a function changes", until="as above",
     ),
     _of(
-        "torch._dynamo.variables.builtin.BuiltinVariable", "call_hash", "call_id", "call_repr", "call_str",
+        "torch._dynamo.variables.builtin.BuiltinVariable", "call_id", "call_repr", "call_str",
         used_for="the compile cache: addresses that a trace takes for constants", until="as above",
+    ),
+    _of(
+        "torch._dynamo.variables.builtin.BuiltinVariable", "call_hash",
+        used_for="the same; before 2.13 Dynamo traces no hash of an object", until="as above", seen_in="2.13",
     ),
     _of("torch._dynamo.variables.lazy", "LazyCache", used_for="what a trace looks at, and uses not", until="as above"),
     _of("torch._dynamo.variables.builder", "VariableBuilder", used_for="floats as inputs", until="as above"),
