@@ -24,6 +24,8 @@ CUDA_BIN := $(CUDA_VENV)/bin
 STAMPS := $(VENV)/stamps
 # Tests of simcann that start processes; the others count calls, and so run in one.
 OF_PROCESSES := simcann/tests/test_program.py
+# Of other folders, what a card changes.
+ALSO_ON_CUDA := tests/torchair/test_documents.py $(patsubst %,tests/standin/test_standin.py::test_it_%,serves refuses_by_name)
 # What is about memory and order on a device runs in the worst order that its streams allow, and mostly waits.
 HOSTILE := $(patsubst %,tests/conformance/test_device_%.py,held_outputs memory_of_others outputs outputs_fed_back pools sequences streams)
 FOR_HOSTILE := -n $(shell expr 2 \* $(WORKERS)) --dist worksteal $(HOSTILE)
@@ -73,7 +75,7 @@ test-npu: $(STAMPS)/npu
 test-cuda: $(STAMPS)/cuda
 	@if [ -s $< ]; then cat $< && rm $<; else \
 	    $(WITH_VENV) cmake --build simcuda/build \
-	    && $(CUDA_BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance tests/cuda tests/torchair/test_documents.py \
+	    && $(CUDA_BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance tests/cuda $(ALSO_ON_CUDA) \
 	        --device cuda $(addprefix --ignore ,$(HOSTILE)) $(PYTEST_ARGS) \
 	    && SIMCUDA_SCHEDULE=adversarial $(CUDA_BIN)/python -m pytest $(FOR_HOSTILE) --device cuda $(PYTEST_ARGS); \
 	fi

@@ -10,14 +10,12 @@ from typing import Any
 import torch
 
 from airgraph.errors import OptionError
-from airgraph.standin import on_cpu
+from airgraph.standin import on_cpu, on_cuda
+from airgraph.standin.device import NAME
 from airgraph.standin.refusal import NotServed
 from airgraph.standin.tuning import Config, unheeded
 
 __all__ = ["NpuModule"]
-
-# Of torch.cuda, where that is the target; by the same name but for these.
-_ON_CUDA = {"NPUGraph": "CUDAGraph"}
 
 
 class NpuModule(ModuleType):
@@ -29,14 +27,16 @@ class NpuModule(ModuleType):
         self.__path__: list[str] = []
         self._target = target
         vars(self).update(_everywhere(target))
+        self._on_cuda = on_cuda.Names(lambda value: _as_target(value, target)) if target.type == "cuda" else None
         if target.type == "cpu":
             vars(self).update(on_cpu.names())
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        if self._target.type == "cuda" and hasattr(torch.cuda, _ON_CUDA.get(name, name)):
-            return getattr(torch.cuda, _ON_CUDA.get(name, name))
+        if self._on_cuda is not None:
+            with contextlib.suppress(AttributeError):
+                return self._on_cuda.get(name)
         served = ", ".join(sorted(each for each in vars(self) if not each.startswith("_")))
         raise NotServed(
             f"torch.npu.{name}: the stand-in for torch_npu does not have it. It has {served}; install torch_npu for "
@@ -83,6 +83,15 @@ def _everywhere(target: torch.device) -> dict[str, Any]:
         "set_option": unheeded("set_option"),
         "_is_in_bad_fork": lambda: False,
     }
+
+
+def _as_target(value: Any, target: torch.device) -> Any:
+    """The target, where the value is the device npu; raises OptionError for one that is not there."""
+    is_npu = value.partition(":")[0] == NAME if isinstance(value, str) else getattr(value, "type", None) == NAME
+    if not is_npu:
+        return value
+    _check(value)
+    return target
 
 
 def _check(which: Any) -> None:
