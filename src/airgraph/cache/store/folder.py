@@ -26,6 +26,8 @@ from airgraph.errors import CacheError
 
 __all__ = ["Store", "default_folder", "naming", "read_manifest", "remove_empty"]
 
+# What a message asks for.
+_ANOTHER = "another cache_dir, or --dir on the command line"
 # What files of a cache are signed with.
 _KEY, _KEY_BYTES = ".key", 32
 _LOCK, _INDEX = ".lock", ".index"
@@ -146,7 +148,7 @@ class Store:
             self.layout.saved(self.function, path)
         except OSError as error:
             where = error.filename or self.folder
-            raise CacheError(f"cannot write {where}: {error.strerror}. Give another cache_dir.") from error
+            raise CacheError(f"cannot write {where}: {error.strerror}. Give {_ANOTHER}.") from error
         return path
 
     @contextmanager
@@ -266,7 +268,7 @@ def _content(path: Path) -> bytes:
 def _check_own(path: Path, state: os.stat_result) -> None:
     """Raises CacheError for what somebody else could have written."""
     if state.st_uid not in (os.geteuid(), 0):
-        raise CacheError(f"{path} belongs to the user {state.st_uid}, not to this one. Give another cache_dir.")
+        raise CacheError(f"{path} belongs to the user {state.st_uid}, not to this one. Give {_ANOTHER}.")
     if state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise CacheError(f"others may write {path}, and so what this process would run. Use `chmod go-w {path}`.")
 
@@ -289,9 +291,9 @@ def _key(root: Path, *, make: bool = False) -> bytes:
     except FileNotFoundError as error:
         raise CacheError(f"{path} is missing, by which the files beside it are checked") from error
     except OSError as error:
-        raise CacheError(f"cannot read {path}: {error.strerror}. Remove it, or give another cache_dir.") from error
+        raise CacheError(f"cannot read {path}: {error.strerror}. Remove it, or give {_ANOTHER}.") from error
     if len(key) != _KEY_BYTES:
-        raise CacheError(f"{path} has {len(key)} bytes instead of {_KEY_BYTES}. Remove it, or give another cache_dir.")
+        raise CacheError(f"{path} has {len(key)} bytes instead of {_KEY_BYTES}. Remove it, or give {_ANOTHER}.")
     return key
 
 
