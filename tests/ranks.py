@@ -38,11 +38,11 @@ def on_two_ranks(script: Path, *arguments: str) -> str:
 
 
 def under_torchrun(script: Path, *arguments: str) -> str:
-    """The same, by the command that users type."""
+    """The same, by the command that users type, of CPUs: what simulates a device is not among its processes."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
         [*launcher, __file__, str(script), *arguments],
-        env=_ENVIRONMENT,
+        env={**_ENVIRONMENT, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
         capture_output=True,
         text=True,
         timeout=240,
