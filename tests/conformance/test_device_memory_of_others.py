@@ -1,6 +1,7 @@
 """What is somebody else's: outer captures, other streams, tensors that operators keep, state that nobody sees."""
 
 import gc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,19 @@ def _program(x: Tensor) -> Tensor:
     return (x * 3).relu() + 1
 
 
+def _check_captured_by_hand(call: Callable[[Tensor], Tensor], device: str) -> None:
+    """What calls the program, in a graph of the user's own."""
+    module = _module(device)
+    graph = module.NPUGraph() if device == "npu" else module.CUDAGraph()
+    static = torch.zeros(4, device=device)
+    with module.graph(graph):
+        out = call(static)
+    for value in (1.0, 5.0):
+        static.fill_(value)
+        graph.replay()
+        assert out.tolist() == [3 * value + 1] * 4
+
+
 @torch.no_grad()
 @both_doors
 def test_within_a_capture_of_the_users_own(door: str, device: str, tmp_path: Path) -> None:
@@ -43,15 +57,7 @@ def test_within_a_capture_of_the_users_own(door: str, device: str, tmp_path: Pat
     x = torch.ones(4, device=device)
     captured_before = call(x)
     assert captured_before.tolist() == [4.0] * 4
-    module = _module(device)
-    graph = module.NPUGraph() if device == "npu" else module.CUDAGraph()
-    static = torch.zeros(4, device=device)
-    with module.graph(graph):
-        out = call(static)
-    for value in (1.0, 5.0):
-        static.fill_(value)
-        graph.replay()
-        assert out.tolist() == [3 * value + 1] * 4
+    _check_captured_by_hand(call, device)
     assert call(x * 2).tolist() == [7.0] * 4
     assert counters()["captures"] == 1 and counters()["eager_calls"] == 1
 
@@ -59,16 +65,9 @@ def test_within_a_capture_of_the_users_own(door: str, device: str, tmp_path: Pat
 @torch.no_grad()
 @both_doors
 def test_a_first_call_within_a_capture_of_the_users_own(door: str, device: str, tmp_path: Path) -> None:
-    module = _module(device)
-    static = torch.zeros(4, device=device)
-    graph = module.NPUGraph() if device == "npu" else module.CUDAGraph()
+    _module(device)
     call = through(door, _program, tmp_path)
-    with module.graph(graph):
-        out = call(static)
-    for value in (1.0, 5.0):
-        static.fill_(value)
-        graph.replay()
-        assert out.tolist() == [3 * value + 1] * 4
+    _check_captured_by_hand(call, device)
     for _ in range(2):
         assert call(torch.full((4,), 2.0, device=device)).tolist() == [7.0] * 4
     assert counters()["captures"] == 1 and counters()["eager_calls"] == 1

@@ -81,6 +81,11 @@ def test_the_cache_takes_options_or_settings(device: str, tmp_path: Path) -> Non
         npugraph_ex.inference.cache_compile(Model().forward, options={}, config=config)
 
 
+def test_compile_fx_needs_the_inputs() -> None:
+    with pytest.raises(OptionError, match="compile_fx: example_inputs: expected those that AOTAutograd"):
+        npugraph_ex.compile_fx(torch.fx.symbolic_trace(Model()))
+
+
 def test_its_blocks_are_said_or_refused() -> None:
     with pytest.warns(UserWarning, match="limit_core_num has no effect"):
         with npugraph_ex.scope.limit_core_num(4, 4, stream=None):

@@ -36,7 +36,9 @@ class NpuModule(ModuleType):
             raise AttributeError(name)
         if self._on_cuda is not None:
             with contextlib.suppress(AttributeError):
-                return self._on_cuda.get(name)
+                # Found at once from then on, and the same object each time.
+                vars(self)[name] = self._on_cuda.get(name)
+                return vars(self)[name]
         served = ", ".join(sorted(each for each in vars(self) if not each.startswith("_")))
         raise NotServed(
             f"torch.npu.{name}: the stand-in for torch_npu does not have it. It has {served}; install torch_npu for "

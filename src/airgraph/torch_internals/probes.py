@@ -282,11 +282,11 @@ INTERNALS = (
     ),
     _of(
         "torch_npu._C", "_npu_beginAllocateCurrentThreadToPool", used_for="buffers of inputs in the pool of a graph",
-        until="a block takes the handle of a pool", part_of="torch_npu",
+        until="a block takes the handle of a pool", part_of="torch_npu", seen_in="2.13",
     ),
     _of(
         "torch_npu._C", "_npu_endAllocateToPool", "_npu_releasePool", used_for="captures that fail on Ascend",
-        until="NPUGraph.capture_end undoes a failed capture", part_of="torch_npu",
+        until="NPUGraph.capture_end undoes a failed capture", part_of="torch_npu", seen_in="2.13",
     ),
 )  # fmt: skip
 
