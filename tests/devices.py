@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 
 import pytest
 import torch
 
 DEVICES = ("cpu", "cuda", "npu")
+
+
+def simulator(device: str) -> str | None:
+    """The package that serves the device to this process, by conftest.py; None if a card does, or nothing.
+
+    With the repository's folder on the path, `import simcuda` finds a folder, and succeeds: a name among the modules
+    says nothing.
+    """
+    name = {"cuda": "simcuda", "npu": "simcann"}.get(device, "")
+    return name if hasattr(sys.modules.get(name), "enable") else None
+
+
+def launched_with(device: str) -> list[str]:
+    """What `python` is given first where a program it starts is to find the device that this process has."""
+    name = simulator(device)
+    return ["-m", name] if name else []
 
 
 def why_missing(device: str) -> str | None:

@@ -7,9 +7,8 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from devices import simulator
 
-# What simulates a device and takes the order of its streams from a setting.
-_SIMULATORS = {"npu": "simcann", "cuda": "simcuda"}
 _TESTS = str(Path(__file__).parents[1])
 _FOUR_TENSORS = """
 import torch, airgraph
@@ -73,13 +72,13 @@ print("stale", *stale)
 
 
 def _output_of(device: str, program: str, schedule: str) -> str:
-    simulator = _SIMULATORS.get(device)
-    if simulator not in sys.modules:
+    served_by = simulator(device)
+    if served_by is None:
         pytest.skip("needs a simulated device, whose streams run in any order that is asked for")
-    settings = {**os.environ, f"{simulator.upper()}_SCHEDULE": schedule, "PYTHONWARNINGS": "ignore"}
+    settings = {**os.environ, f"{served_by.upper()}_SCHEDULE": schedule, "PYTHONWARNINGS": "ignore"}
     program = textwrap.dedent(program).replace("DEVICE", device)
     done = subprocess.run(
-        [sys.executable, "-c", f"import {simulator}\n{simulator}.enable()\n{program}"],
+        [sys.executable, "-c", f"import {served_by}\n{served_by}.enable()\n{program}"],
         capture_output=True,
         text=True,
         env=settings,

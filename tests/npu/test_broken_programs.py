@@ -8,11 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from devices import why_missing
+from devices import simulator
 
-pytestmark = pytest.mark.skipif(
-    why_missing("npu") is not None or "simcann" not in sys.modules, reason="needs the simulated Ascend runtime"
-)
+pytestmark = pytest.mark.skipif(simulator("npu") is None, reason="needs the simulated Ascend runtime")
 
 _PREAMBLE = """
 import warnings, torch, torch_npu, airgraph

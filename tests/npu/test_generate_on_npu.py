@@ -5,14 +5,13 @@ import subprocess
 import sys
 
 import pytest
-from devices import why_missing
+from devices import launched_with, why_missing
 
 pytestmark = pytest.mark.skipif(why_missing("npu") is not None, reason=why_missing("npu") or "")
 
 
 def test_the_tokens_are_those_of_eager_and_of_the_cpu() -> None:
-    launcher = ["-m", "simcann"] if "simcann" in sys.modules else []
-    command = [*launcher, "-m", "airgraph", "generate", "hello", "--max-new-tokens", "12"]
+    command = [*launched_with("npu"), "-m", "airgraph", "generate", "hello", "--max-new-tokens", "12"]
     done = subprocess.run(
         [sys.executable, *command, "--device", "npu", "--model", "tiny", "--compare"],
         capture_output=True,

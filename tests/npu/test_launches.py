@@ -6,11 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from devices import why_missing
+from devices import simulator
 
-pytestmark = pytest.mark.skipif(
-    why_missing("npu") is not None or "simcann" not in sys.modules, reason="needs the simulated Ascend runtime"
-)
+pytestmark = pytest.mark.skipif(simulator("npu") is None, reason="needs the simulated Ascend runtime")
 
 _PROGRAM = """
 import os, torch, torch_npu, airgraph

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from devices import launched_with
 from process import run_command
 
 _PROGRAM = Path(__file__).with_name("standin_program.py")
@@ -16,8 +17,7 @@ _PROGRAM = Path(__file__).with_name("standin_program.py")
 def _found(device: str) -> dict[str, str]:
     if device == "npu":
         pytest.skip("torch_npu is there itself")
-    simulated = ["-m", "simcuda"] if "simcuda" in sys.modules else []
-    command = [sys.executable, *simulated, str(_PROGRAM), device]
+    command = [sys.executable, *launched_with("cuda"), str(_PROGRAM), device]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
     found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])

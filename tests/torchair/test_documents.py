@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from devices import launched_with
 from process import run_command
 
 _DOCUMENTS = Path(__file__).parent / "documents"
 _SERVED_BY = {"cpu": ["--device", "cpu"], "npu": ["--simulate"], "cuda": ["--device", "cuda"]}
 # Where these tests run on a simulated card, what they start does too.
-_SIMULATED = ["-m", "simcuda"] if "simcuda" in sys.modules else []
+_SIMULATED = launched_with("cuda")
 
 
 def _started(*command: str, folder: Path, interpreter: Sequence[str] = ()) -> "subprocess.CompletedProcess[str]":
