@@ -31,6 +31,7 @@ import measure
 import torch
 import workloads
 from contenders import with_own_code
+from llama_decode import LlamaDecode
 from rich.console import Console
 from rich.table import Table
 from torch import nn
@@ -46,46 +47,11 @@ DESCRIPTIONS = {LLAMA_1B: "decode step of a Llama shaped as one of 1.2 billion p
 Call = Callable[..., Any]
 
 
-class LlamaDecode(nn.Module):
-    """transformers' Llama over a StaticCache, one token at a fixed position: repeated calls are idempotent."""
-
-    def __init__(self, device: str) -> None:
-        super().__init__()
-        from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
-
-        config = LlamaConfig(
-            vocab_size=128_256,
-            hidden_size=2048,
-            intermediate_size=8192,
-            num_hidden_layers=16,
-            num_attention_heads=32,
-            num_key_value_heads=8,
-            max_position_embeddings=LLAMA_CACHE,
-        )
-        with torch.device(device):
-            self.model = LlamaForCausalLM(config).to(torch.bfloat16).eval()
-        self.cache = StaticCache(config=config, max_cache_len=LLAMA_CACHE)
-        heads = config.num_key_value_heads
-        size = config.hidden_size // config.num_attention_heads
-        self.cache.early_initialization(
-            batch_size=1, num_heads=heads, head_dim=size, dtype=torch.bfloat16, device=torch.device(device)
-        )
-
-    def forward(self, ids: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
-        # Each layer counts what it was given by itself; the next call is to be the same one.
-        for layer in self.cache.layers:
-            layer.cumulative_length.copy_(position[0])
-        out = self.model(
-            input_ids=ids, past_key_values=self.cache, cache_position=position, position_ids=position[None]
-        )
-        return out.logits
-
-
 def make(name: str, device: str) -> tuple[str, nn.Module, tuple[torch.Tensor, ...]]:
     """Description, model and arguments, on the device."""
     if name == LLAMA_1B:
         args = (torch.tensor([[7]], device=device), torch.tensor([LLAMA_POSITION], device=device))
-        return DESCRIPTIONS[name], LlamaDecode(device), args
+        return DESCRIPTIONS[name], LlamaDecode(device, cache_length=LLAMA_CACHE), args
     workload = workloads.make(name)
     return workload.description, workload.model.to(device), tuple(arg.to(device) for arg in workload.args)
 

@@ -12,7 +12,6 @@ int refuse_absent(const char* name);
 #define ABSENT(name) \
   extern "C" SIMCUDA_EXPORT int name() { return simcuda::refuse_absent(#name); }
 
-ABSENT(cudaDeviceGetDefaultMemPool)
 ABSENT(cudaGetDriverEntryPointByVersion)
 ABSENT(cudaGetSymbolAddress)
 ABSENT(cudaGraphAddNode)
@@ -28,9 +27,6 @@ ABSENT(cudaLibraryGetKernel)
 ABSENT(cudaLibraryLoadData)
 ABSENT(cudaLibraryUnload)
 ABSENT(cudaMemPoolGetAttribute)
-ABSENT(cudaMemPoolSetAccess)
-ABSENT(cudaMemPoolSetAttribute)
-ABSENT(cudaMemPoolTrimTo)
 ABSENT(cudaMemcpyToSymbol)
 ABSENT(cudaStreamBeginCaptureToGraph)
 ABSENT(cudaStreamUpdateCaptureDependencies)

@@ -150,6 +150,21 @@ cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
   }));
 }
 
+// A device has one memory pool, which is its memory: nothing is kept back, and settings change nothing.
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
+  if (const auto failed = entered(__func__, device)) return failed;
+  auto& runtime = Runtime::get();
+  if (device < 0 || device >= runtime.device_count()) return fail(cudaErrorInvalidDevice, "there is no such device");
+  *pool = reinterpret_cast<cudaMemPool_t>(&runtime.device(device));
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
+
+cudaError_t cudaMemPoolSetAccess(cudaMemPool_t, const cudaMemAccessDesc*, size_t) { return cudaSuccess; }
+
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) { return cudaSuccess; }
+
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   const auto& memory = Runtime::get().current().memory;
   *free = memory.free_nbytes();

@@ -40,7 +40,9 @@ void poison(const c10::CachingDeviceAllocator::TraceEntry& entry) {
 }  // namespace
 
 void poison_what_is_freed() {
-  if (kernels_enabled()) c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker(poison);
+  namespace allocator = c10::cuda::CUDACachingAllocator;
+  // The others, as cudaMallocAsync's, tell nobody what they take back.
+  if (kernels_enabled() && allocator::name() == "native") allocator::attachAllocatorTraceTracker(poison);
 }
 
 }  // namespace simcuda

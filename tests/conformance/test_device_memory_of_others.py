@@ -109,6 +109,42 @@ def test_held_outputs_of_a_graph_that_goes(device: str) -> None:
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("afterwards", ["another graph of the pool", "nothing"])
+def test_buffers_of_inputs_of_a_graph_that_goes_while_it_runs(device: str, afterwards: str) -> None:
+    """They are memory that a replay on another stream may not have read yet."""
+    module = _module(device)
+    side, pool = module.Stream(), airgraph.graph_pool_handle(device)
+    options = {"use_graph_pool": pool}
+
+    def compiled(scale: float) -> Any:
+        return torch.compile(lambda x: (x * scale).relu() + x, backend="airgraph", dynamic=False, options=options)
+
+    call = compiled(2.0)
+    x = torch.arange(1 << 14, dtype=torch.float32, device=device)
+    call(x)
+    side.wait_stream(module.current_stream())
+    with module.stream(side):
+        held = call(x)
+    # From here on nothing orders the two streams but what airgraph does.
+    del call
+    torch._dynamo.reset()
+    gc.collect()
+    if afterwards == "another graph of the pool":
+        another = compiled(-3.0)
+        for _ in range(2):
+            torch.testing.assert_close(another(x + 1), x + 1)
+    else:
+        airgraph.reset()
+        del pool, options
+        gc.collect()
+        module.empty_cache()
+    others = [torch.full((1 << 14,), float("nan"), device=device) for _ in range(8)]
+    module.synchronize()
+    torch.testing.assert_close(held, x * 3)
+    assert len(others) == 8
+
+
+@torch.no_grad()
 def test_a_tensor_that_an_operator_keeps(device: str) -> None:
     kept: list[Tensor] = []
     library = torch.library.Library("airgraph_kept", "DEF")

@@ -1,10 +1,12 @@
 """What is somebody else's: workspaces of libraries, and allocators other than PyTorch's own."""
 
 import gc
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
-from reports import counters
 from torch import Tensor
 
 import airgraph
@@ -64,10 +66,30 @@ def test_workspaces_of_side_streams_belong_to_the_pool() -> None:
     assert all(bool((other == 7).all()) for other in others)
 
 
-@torch.no_grad()
-def test_only_the_native_allocator_is_captured_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "cudaMallocAsync")
-    call = torch.compile(lambda x: x + 1, backend="airgraph")
-    with pytest.warns(UserWarning, match="torch's allocator is 'cudaMallocAsync'"):
-        assert call(torch.ones(3, device="cuda")).tolist() == [2.0] * 3
-    assert counters()["captures"] == 0 and counters()["eager_calls"] == 1
+_WITH_ANOTHER_ALLOCATOR = """
+import warnings, torch, airgraph
+torch.set_grad_enabled(False)
+assert torch.cuda.get_allocator_backend() == "cudaMallocAsync"
+call = torch.compile(lambda x: (x * 2).relu() + 1, backend="airgraph", dynamic=False)
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    print(*(call(torch.full((3,), float(number), device="cuda")).tolist() for number in range(3)))
+print(*{str(warning.message) for warning in said if "airgraph" in str(warning.message)})
+print({name: count for name, count in airgraph.explain().to_dict()["counters"].items() if count})
+"""
+
+
+def test_only_the_native_allocator_is_captured_with() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", f"import simcuda\nsimcuda.enable()\n{_WITH_ANOTHER_ALLOCATOR}"],
+        env={**os.environ, "PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    results, said, counted = done.stdout.splitlines()
+    assert results == "[1.0, 1.0, 1.0] [3.0, 3.0, 3.0] [5.0, 5.0, 5.0]"
+    assert "torch's allocator is 'cudaMallocAsync', and graphs are captured with 'native' only" in said
+    assert counted == "{'eager_calls': 3}"
