@@ -3,7 +3,6 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
-#include <torch/extension.h>
 
 #include <algorithm>
 
@@ -34,8 +33,6 @@ namespace py = pybind11;
 
 namespace airgraph {
 namespace {
-
-at::ScalarType to_dtype(const py::object& dtype) { return torch::python::detail::py_object_to_dtype(dtype); }
 
 // A Python number where the schema wants a tensor becomes a wrapped number, as in eager.
 RecordedCall recorded_call(const std::string& name, const std::string& overload, const py::tuple& args,
@@ -256,9 +253,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
            })
       .def("add_output_storage", &Launch::add_output_storage)
       .def("add_output",
-           [](Launch& launch, size_t storage, const py::object& dtype, std::vector<int64_t> sizes,
+           [](Launch& launch, size_t storage, at::ScalarType dtype, std::vector<int64_t> sizes,
               std::vector<int64_t> strides, int64_t offset, bool conj, bool neg) {
-             launch.add_output({storage, {to_dtype(dtype), std::move(sizes), std::move(strides), offset, conj, neg}});
+             launch.add_output({storage, {dtype, std::move(sizes), std::move(strides), offset, conj, neg}});
            })
       .def("held_outputs", &Launch::held_outputs)
       .def("output_nbytes", &Launch::output_nbytes)
@@ -322,7 +319,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   });
   m.def("allow_plain_copies", &PlainCopy::allow);
   m.def("unallocated", [](const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
-                          const py::object& dtype) { return unallocated(sizes, strides, to_dtype(dtype)); });
+                          at::ScalarType dtype) { return unallocated(sizes, strides, dtype); });
   m.def("allocate", &allocate);
   m.def("pointwise_form", &pointwise_form);
   m.def("serve_private_device", [](const std::string& target) { serve_private_device(c10::Device(target)); });
@@ -335,9 +332,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.attr("MOVES_MEMORY") = true;
   m.attr("CHOOSES_PRODUCTS") = true;
   m.def("distrust_packed_weights", &distrust_packed_weights);
-  m.def("view_at", [](const at::Tensor& bytes, const py::object& dtype, std::vector<int64_t> sizes,
+  m.def("view_at", [](const at::Tensor& bytes, at::ScalarType dtype, std::vector<int64_t> sizes,
                       std::vector<int64_t> strides, int64_t offset, bool conj, bool neg) {
-    const TensorView view{to_dtype(dtype), std::move(sizes), std::move(strides), offset, conj, neg};
+    const TensorView view{dtype, std::move(sizes), std::move(strides), offset, conj, neg};
     TORCH_CHECK(view.nbytes() <= bytes.storage().nbytes(), "a view of ", view.nbytes(),
                 " bytes does not fit a buffer of ", bytes.storage().nbytes());
     return view.of(bytes.storage());

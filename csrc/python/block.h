@@ -1,7 +1,7 @@
 // A context manager that an exception of a signal handler does not leave half done.
 #pragma once
 
-#include <torch/extension.h>
+#include <torch/csrc/utils/pybind.h>
 
 namespace airgraph {
 

@@ -1,6 +1,6 @@
 #include "cache_bindings.h"
 
-#include <torch/extension.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include "../cache/call_reader.h"
 #include "../cache/gate.h"

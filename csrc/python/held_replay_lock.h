@@ -1,7 +1,7 @@
 // The replay lock of a pool, held by code that runs in Python.
 #pragma once
 
-#include <torch/extension.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <memory>
 #include <optional>

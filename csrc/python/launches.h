@@ -1,7 +1,7 @@
 // Calls of launches from Python: lists of arguments in, lists of outputs or a problem out.
 #pragma once
 
-#include <torch/extension.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <memory>
 #include <string>

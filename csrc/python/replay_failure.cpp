@@ -1,7 +1,7 @@
 #include "replay_failure.h"
 
 #include <torch/csrc/Exceptions.h>
-#include <torch/extension.h>
+#include <torch/csrc/utils/pybind.h>
 
 namespace airgraph {
 

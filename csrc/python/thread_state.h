@@ -2,7 +2,7 @@
 #pragma once
 
 #include <ATen/ThreadLocalState.h>
-#include <torch/extension.h>
+#include <torch/csrc/utils/pybind.h>
 
 namespace airgraph {
 

@@ -1,7 +1,7 @@
 // The usual call of a callable: by the capture that served the last one, with nothing to decide.
 #pragma once
 
-#include <torch/extension.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <utility>
 #include <vector>
