@@ -27,6 +27,16 @@ constexpr auto kMostSpinning = std::chrono::microseconds(20);
 constexpr auto kMostYielding = std::chrono::microseconds(200);
 constexpr auto kNap = std::chrono::milliseconds(1);
 
+// A worker looks at the first stream once in so many times that it looks for work.
+constexpr unsigned kLooksAtFirst = 8;
+
+template <typename Value>
+void store_if_other(std::atomic<Value>& target, Value value) {
+  if (target.load(std::memory_order_relaxed) != value) {
+    target.store(value, std::memory_order_relaxed);
+  }
+}
+
 }  // namespace
 
 Schedule::Schedule(const std::vector<Entry>& entries, const std::vector<Segment>& segments, size_t threads,
@@ -57,6 +67,7 @@ Schedule::Schedule(const std::vector<Entry>& entries, const std::vector<Segment>
     most = std::max(most, stream.parts.size());
   }
   replay_shift_ = kPartsShift + static_cast<int>(std::bit_width(most));
+  streams_.front().state.store(at_rest(streams_.front(), 0));
   Team::instance().join(*this);
 }
 
@@ -72,19 +83,30 @@ size_t Schedule::parts_of(uint64_t state) const {
   return (state & ((uint64_t{1} << replay_shift_) - 1)) >> kPartsShift;
 }
 
+// Where a replay begins, and the one before has ended. The first stream is the calling thread's.
+uint64_t Schedule::at_rest(const Stream& stream, uint64_t replay) const {
+  return state_at(replay, 0) | (&stream == &streams_.front() ? kRunning : 0);
+}
+
 void Schedule::run() {
   const uint64_t replay = begun_.load(std::memory_order_relaxed);
   const int intra_op = std::max(1, at::get_num_threads() / static_cast<int>(threads_));
   const IntraOpThreads share(intra_op);
-  failed_.store(kNone, std::memory_order_relaxed);
-  floats_.store(float_control(), std::memory_order_relaxed);
-  intra_op_.store(intra_op, std::memory_order_relaxed);
-  runner_.store(std::this_thread::get_id(), std::memory_order_relaxed);
-  begun_.store(replay + 1, std::memory_order_release);
   auto& team = Team::instance();
   const bool has_help = team.offer(*this);
+  store_if_other(failed_, kNone);
+  store_if_other(floats_, float_control());
+  store_if_other(intra_op_, intra_op);
+  store_if_other(runner_, std::this_thread::get_id());
+  begun_.store(replay + 1, std::memory_order_release);
   if (has_help && is_worth_waking_ && team.has_sleepers()) {
     team.wake(threads_ - 1);
+  }
+  auto& first = streams_.front();
+  if (may_run(first.parts.front(), replay, true)) {
+    go_on(first, replay, 0, true);
+  } else {
+    first.state.store(state_at(replay, 0), std::memory_order_release);
   }
   bool is_finished = false;
   while (!is_finished) {
@@ -95,7 +117,6 @@ void Schedule::run() {
   if (has_help) {
     team.done();
   }
-  runner_.store(std::thread::id(), std::memory_order_relaxed);
   if (failed_.load(std::memory_order_acquire) != kNone) {
     const std::lock_guard lock(failure_mutex_);
     std::rethrow_exception(std::exchange(failure_, nullptr));
@@ -106,10 +127,15 @@ bool Schedule::help(size_t worker) {
   if (worker + 1 >= threads_) {
     return false;
   }
+  thread_local unsigned looks = 0;
+  const bool looks_at_first = ++looks % kLooksAtFirst == 0;
   bool found = false;
   // Each worker looks at another stream first; the calling thread has the first.
   for (size_t i = 1; i <= streams_.size(); ++i) {
-    found |= advance(streams_[(worker + i) % streams_.size()], false);
+    const size_t stream = (worker + i) % streams_.size();
+    if (stream != 0 || looks_at_first) {
+      found |= advance(streams_[stream], false);
+    }
   }
   return found;
 }
@@ -124,22 +150,28 @@ bool Schedule::try_all(uint64_t replay, bool& is_finished) {
   return found;
 }
 
+// What waits for another stream need not ask whether the replay has begun: that line is the calling thread's to write.
 bool Schedule::is_ready(const Part& part, uint64_t replay) const {
+  if (part.waits.empty()) {
+    return replay < begun_.load(std::memory_order_acquire);
+  }
   return std::all_of(part.waits.begin(), part.waits.end(), [&](const Segment::Wait& wait) {
     return streams_[wait.stream].state.load(std::memory_order_acquire) >= state_at(replay, wait.segments);
   });
 }
 
+bool Schedule::may_run(const Part& part, uint64_t replay, bool is_caller) const {
+  return (!part.on_caller || is_caller) && is_ready(part, replay);
+}
+
 bool Schedule::advance(Stream& stream, bool is_caller) {
-  bool found = false;
   uint64_t state = stream.state.load(std::memory_order_acquire);
   while ((state & kRunning) == 0) {
     const uint64_t replay = replay_of(state);
     const size_t next = parts_of(state);
-    const auto& part = stream.parts[next];
     // What is true here stays true until the part is run, which only who changes the state may do.
-    if (replay >= begun_.load(std::memory_order_acquire) || (part.on_caller && !is_caller) || !is_ready(part, replay)) {
-      break;
+    if (!may_run(stream.parts[next], replay, is_caller)) {
+      return false;
     }
     const uint64_t running = state | kRunning | (is_caller ? 0 : kByWorker);
     if (!stream.state.compare_exchange_strong(state, running, std::memory_order_acq_rel)) {
@@ -153,24 +185,45 @@ bool Schedule::advance(Stream& stream, bool is_caller) {
       }
       set_float_control(floats_.load(std::memory_order_relaxed));
     }
+    go_on(stream, replay, next, is_caller);
+    return true;
+  }
+  return false;
+}
+
+void Schedule::go_on(Stream& stream, uint64_t replay, size_t next, bool is_caller) {
+  const uint64_t running = kRunning | (is_caller ? 0 : kByWorker);
+  while (true) {
+    const auto& part = stream.parts[next];
     execute(part);
-    found = true;
-    state = next + 1 == stream.parts.size() ? state_at(replay + 1, 0) : state_at(replay, next + 1);
-    if (is_caller) {
-      stream.state.store(state, std::memory_order_release);
-      if (part.awaited && is_worth_waking_ && Team::instance().has_sleepers()) {
-        Team::instance().wake(threads_ - 1);
-      }
-      continue;
+    if (++next == stream.parts.size()) {
+      publish(stream, at_rest(stream, replay + 1), part.awaited, is_caller);
+      return;
     }
-    stream.state.store(state);
-    if (caller_sleeps_.load()) {
-      const std::lock_guard lock(sleep_mutex_);
-      caller_sleeps_.store(false);
-      done_.notify_one();
+    if (!may_run(stream.parts[next], replay, is_caller)) {
+      publish(stream, state_at(replay, next), part.awaited, is_caller);
+      return;
+    }
+    if (part.awaited) {
+      publish(stream, state_at(replay, next) | running, true, is_caller);
     }
   }
-  return found;
+}
+
+void Schedule::publish(Stream& stream, uint64_t state, bool is_awaited, bool is_caller) {
+  if (is_caller) {
+    stream.state.store(state, std::memory_order_release);
+    if (is_awaited && is_worth_waking_ && Team::instance().has_sleepers()) {
+      Team::instance().wake(threads_ - 1);
+    }
+    return;
+  }
+  stream.state.store(state);
+  if (caller_sleeps_.load()) {
+    const std::lock_guard lock(sleep_mutex_);
+    caller_sleeps_.store(false);
+    done_.notify_one();
+  }
 }
 
 void Schedule::execute(const Part& part) {
@@ -244,7 +297,7 @@ void Schedule::survive_fork() {
   for (auto& stream : streams_) {
     const uint64_t state = stream.state.load();
     if (!is_run_here) {
-      stream.state.store(state_at(begun, 0));
+      stream.state.store(at_rest(stream, begun));
     } else if ((state & kByWorker) != 0) {
       // Half done by a worker that is not here. Nothing of it can be done again.
       const size_t part = parts_of(state);
@@ -253,7 +306,7 @@ void Schedule::survive_fork() {
       } catch (...) {
         fail(stream.parts[part].calls.front().index);
       }
-      stream.state.store(part + 1 == stream.parts.size() ? state_at(begun, 0) : state_at(begun - 1, part + 1));
+      stream.state.store(part + 1 == stream.parts.size() ? at_rest(stream, begun) : state_at(begun - 1, part + 1));
     }
   }
 }

@@ -31,7 +31,10 @@ struct Segment {
 // The segments of a tape, in the order of their streams. Any thread may run the next segment of any stream once its
 // waits are over, so the calling thread alone comes to the end; workers only make it sooner. What counts is one number
 // a stream: in which replay it is, how many of its segments are done, and whether the next is being run. It only grows,
-// so a worker that slept through a replay does no harm.
+// so a worker that slept through a replay does no harm. Who runs a stream goes on while the next segment is ready.
+//
+// What makes a replay wait is memory that two cores write by turns, 70 ns each time. Between replays the first stream
+// is in the calling thread's hands already, and workers look at it seldom.
 class Schedule final : public Helped {
  public:
   // threads: that run it at most, the calling one included. is_worth_waking: whether workers that sleep are to be
@@ -69,6 +72,12 @@ class Schedule final : public Helped {
   uint64_t replay_of(uint64_t state) const;
   size_t parts_of(uint64_t state) const;
   bool advance(Stream& stream, bool is_caller);
+  // Runs the stream's next segment, which is ready, and those after it that are. Who calls it holds the stream, and
+  // does not afterwards.
+  void go_on(Stream& stream, uint64_t replay, size_t next, bool is_caller);
+  void publish(Stream& stream, uint64_t state, bool is_awaited, bool is_caller);
+  bool may_run(const Part& part, uint64_t replay, bool is_caller) const;
+  uint64_t at_rest(const Stream& stream, uint64_t replay) const;
   bool is_ready(const Part& part, uint64_t replay) const;
   void execute(const Part& part);
   void fail(size_t index);
@@ -80,12 +89,12 @@ class Schedule final : public Helped {
   int replay_shift_ = 0;  // of a stream's state
   std::vector<Stream> streams_;
 
-  // What the calling thread tells the workers lies together: one line to fetch.
+  // What the calling thread tells the workers lies together: one line to fetch. Of these one is written at each replay.
   alignas(64) std::atomic<uint64_t> begun_{0};  // replays
   std::atomic<size_t> failed_{kNone};
   std::atomic<uint32_t> floats_{0};
   std::atomic<int> intra_op_{1};
-  std::atomic<std::thread::id> runner_{};
+  std::atomic<std::thread::id> runner_{};  // of the latest replay
 
   alignas(64) std::mutex failure_mutex_;
   std::exception_ptr failure_;

@@ -19,6 +19,8 @@ namespace {
 constexpr auto kAwake = std::chrono::microseconds(50);
 // The clock is read once in so many looks.
 constexpr int kLooks = 16;
+// Workers that find nothing are woken after 2 to the power of at most so many times what they stay awake, about 50 ms.
+constexpr unsigned kMostFruitless = 10;
 
 }  // namespace
 
@@ -75,8 +77,10 @@ bool Team::offer(Helped& helped) {
   }
   if (has_sleepers()) {
     const auto now = Clock::now();
-    if (now - last_missed_ < kAwake) {
+    const auto pause = kAwake * (1U << std::min(fruitless_.load(std::memory_order_relaxed), kMostFruitless));
+    if (now - last_missed_ < kAwake && now - last_woken_ > pause) {
       wake(helped.threads() - 1);
+      last_woken_ = now;
     }
     last_missed_ = now;
   }
@@ -86,8 +90,11 @@ bool Team::offer(Helped& helped) {
 void Team::wake(size_t most) {
   {
     const std::lock_guard lock(mutex_);
-    ++wakes_;
-    woken_ = most;
+    for (size_t number = 0; number < std::min(most, workers_.size()); ++number) {
+      if (std::exchange(workers_[number]->sleeps, false)) {
+        sleepers_.fetch_sub(1, std::memory_order_relaxed);
+      }
+    }
   }
   wanted_.notify_all();
 }
@@ -101,7 +108,10 @@ void Team::hire() {
     auto worker = std::make_unique<Worker>();
     auto& self = *worker;
     const size_t number = workers_.size();
-    workers_.push_back(std::move(worker));
+    {
+      const std::lock_guard lock(mutex_);
+      workers_.push_back(std::move(worker));
+    }
     std::promise<void> is_set_up;
     auto set_up = is_set_up.get_future();
     try {
@@ -115,6 +125,7 @@ void Team::hire() {
       set_up.wait();
     } catch (const std::system_error&) {
       // No more threads are to be had. The thread that replays does the work.
+      const std::lock_guard lock(mutex_);
       workers_.pop_back();
       break;
     }
@@ -131,13 +142,16 @@ void Team::dismiss() {
   for (const auto& worker : workers_) {
     worker->thread.join();
   }
+  const std::lock_guard lock(mutex_);
   workers_.clear();
+  sleepers_.store(0, std::memory_order_relaxed);
   ends_ = false;
 }
 
 void Team::work(Worker& self, size_t number) {
   const ReplayGuard guard;
   auto idle_since = Clock::now();
+  bool was_of_use = true;
   int looks = 0;
   while (true) {
     auto* helped = offered_.load(std::memory_order_acquire);
@@ -150,6 +164,7 @@ void Team::work(Worker& self, size_t number) {
     }
     if (found) {
       idle_since = Clock::now();
+      was_of_use = true;
       looks = 0;
       continue;
     }
@@ -161,14 +176,15 @@ void Team::work(Worker& self, size_t number) {
     if (ends_) {
       return;
     }
-    ++sleepers_;
-    const size_t seen = wakes_;
-    wanted_.wait(lock, [&] { return ends_ || (wakes_ != seen && number < woken_); });
-    --sleepers_;
+    fruitless_.store(was_of_use ? 0 : fruitless_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    self.sleeps = true;
+    sleepers_.fetch_add(1, std::memory_order_relaxed);
+    wanted_.wait(lock, [&] { return ends_ || !self.sleeps; });
     if (ends_) {
       return;
     }
     idle_since = Clock::now();
+    was_of_use = false;
   }
 }
 

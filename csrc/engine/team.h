@@ -25,19 +25,20 @@ class Team {
   void leave(Helped& helped);
 
   // Lets the workers help, unless they have another replay to help with. Those that sleep do so only where replays
-  // follow one another closely, or when they are woken.
+  // follow one another closely, less and less often while they find nothing to do, or when they are woken.
   bool offer(Helped& helped);
   // That replay is over.
   void done() { busy_.store(false, std::memory_order_release); }
 
   bool has_sleepers() const { return sleepers_.load(std::memory_order_relaxed) != 0; }
-  // So many of the first workers.
+  // Those that sleep of so many of the first workers.
   void wake(size_t most);
 
  private:
   using Clock = std::chrono::steady_clock;
   struct Worker {
     std::thread thread;
+    bool sleeps = false;  // under the mutex
     alignas(64) std::atomic<Helped*> visited{nullptr};
   };
 
@@ -52,12 +53,13 @@ class Team {
   std::mutex mutex_;
   std::condition_variable wanted_;
   std::unordered_set<Helped*> helped_;
-  std::vector<std::unique_ptr<Worker>> workers_;
-  // How often sleepers were woken, and how many of the first workers by the latest.
-  size_t wakes_ = 0, woken_ = 0;
+  std::vector<std::unique_ptr<Worker>> workers_;  // changed under both
   bool ends_ = false;
   std::atomic<size_t> sleepers_{0};
-  Clock::time_point last_missed_{};  // the last replay that found sleepers; its owner is who is `busy_`
+  // How often workers went to sleep one after another without having found anything.
+  std::atomic<unsigned> fruitless_{0};
+  // The last replay that found sleepers, and the last that woke them for being close to it; of who is `busy_`.
+  Clock::time_point last_missed_{}, last_woken_{};
   std::atomic<bool> understaffed_{false};
   alignas(64) std::atomic<bool> busy_{false};
   alignas(64) std::atomic<Helped*> offered_{nullptr};
