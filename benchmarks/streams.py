@@ -5,15 +5,18 @@
 Two independent stacks of four Linear layers (width 64, 256, 512; batch 1, 64) and a layer of a mixture of experts with
 its shared expert on a side stream: replays on two streams, on one with one thread, on one with two intra-op threads.
 Then what a fork and a join cost: hot, beside some microseconds of work, after idling, and while other processes keep
-all cores busy. Prints tables and writes benchmarks/results/streams-YYYY-MM-DD.json.
+all cores busy; before and after that what two cores need to tell each other one thing and be answered (hand_off.cpp,
+which needs a compiler). Prints tables and writes benchmarks/results/streams-YYYY-MM-DD.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -144,6 +147,18 @@ class ForkAndJoin(nn.Module):
         return main + 3, side
 
 
+def hand_offs(folder: Path) -> list[float] | None:
+    """There and back between two cores, ns: quartiles. None without a compiler."""
+    compiler = shutil.which(os.environ.get("CXX", "c++"))
+    if compiler is None:
+        return None
+    program = folder / "hand_off"
+    source = Path(__file__).with_name("hand_off.cpp")
+    subprocess.run([compiler, "-O2", "-pthread", str(source), "-o", str(program)], check=True)
+    said = subprocess.run([program], capture_output=True, text=True, check=True)
+    return [float(each) for each in said.stdout.split()]
+
+
 def fork_and_join(rounds: int) -> dict[str, Any]:
     """What two streams cost more than the longer of them alone, µs."""
     from airgraph.runtime.cpu import beside
@@ -247,7 +262,11 @@ def main() -> None:
             found = body["stacks"][name] = compare(model.eval(), arguments, rounds)
             medians = [f"{row['median_us']:.2f}" for row in found["rows"].values()]
             table.add_row(name, *medians, f"{found['to_one_stream']:.2f}", f"{found['to_two_threads']:.2f}")
-        body["fork_and_join"] = {**fork_and_join(rounds), "beside_work": beside_work(rounds)}
+        with tempfile.TemporaryDirectory() as folder:
+            before = hand_offs(Path(folder))
+            found = fork_and_join(rounds)
+            after = hand_offs(Path(folder))
+        body["fork_and_join"] = {**found, "hand_off_ns": [before, after], "beside_work": beside_work(rounds)}
     console = Console()
     console.print(table)
     console.print(body["fork_and_join"])

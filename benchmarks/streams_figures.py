@@ -32,6 +32,13 @@ def render() -> str:
         f"A fork and a join with nothing to do beside cost {hot:.2f} µs when hot, {idle:.1f} µs after idling, and "
         f"{busy:.2f} µs while others keep all cores busy (medians)."
     )
+    if cost.get("hand_off_ns"):
+        fastest, slowest = (choose(median for _, median, _ in cost["hand_off_ns"]) / 1000 for choose in (min, max))
+        span = f"{fastest:.2f}" if slowest - fastest < 0.005 else f"{fastest:.2f} to {slowest:.2f}"
+        costs += (
+            f" Between the two cores of this machine a number there and one back take {span} µs; a fork and a join are "
+            "these two, and what the other stream reads and writes goes the same ways."
+        )
     table = block("streams", rows, header=header, threads="two cores")
     return table.replace(END, f"\n{costs}\n{END}")
 
