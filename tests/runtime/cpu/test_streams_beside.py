@@ -68,6 +68,33 @@ def _row() -> dict[str, Any]:
 
 
 @torch.no_grad()
+@native
+@pytest.mark.parametrize(("intra_op", "threads"), [(1, 2), (2, 1)])
+def test_one_stream_has_all_threads_where_that_is_sooner(
+    intra_op: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nearly all the work is on one stream, in products that torch's threads share."""
+    monkeypatch.setattr(beside, "_LEAST_GAIN_NS", 300.0)
+    weight, small, done = torch.randn(512, 512), torch.randn(512, 64), airgraph.Event("done")
+
+    def program(x: Tensor) -> Tensor:
+        with scope.stream("side"):
+            beside_it = x @ small
+            done.record()
+        first = x @ weight @ weight @ weight
+        done.wait()
+        return first.sum() + beside_it.sum()
+
+    x, kept = torch.randn(64, 512), torch.get_num_threads()
+    torch.set_num_threads(intra_op)
+    try:
+        torch.testing.assert_close(torch.compile(program, backend="airgraph", fullgraph=True)(x), program(x))
+    finally:
+        torch.set_num_threads(kept)
+    assert (_row()["streams"], _row()["threads"]) == (2, threads)
+
+
+@torch.no_grad()
 @both_doors
 def test_streams_run_on_threads(door: str, tmp_path: Path) -> None:
     model = TwoStacks()

@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+
 from airgraph.program.operators import is_of_torch
 from airgraph.runtime.cpu.cost import HAND_OVER_NS, estimated_ns
 from airgraph.runtime.cpu.schedule import Segment, makespan, segments_of
@@ -17,6 +19,8 @@ __all__ = ["Beside", "beside_one_another"]
 _LEAST_GAIN_NS = 300.0
 # About what it costs to wake a thread, on both sides.
 _WAKING_NS = 20_000.0
+# Streams run beside one another where that takes about as long as one stream on all threads.
+_ABOUT_AS_LONG = 1.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,9 @@ def beside_one_another(
 ) -> Beside | None:
     """None: one after another, since there is one stream or core, or running them together costs more than it brings.
 
+    It brings nothing, either, where the threads that the streams would divide take less for one call after another.
+
+
     max_streams: beside the default one that run at the same time; None: one a core in all. tiers: by which each call
     is served, where that is known.
     """
@@ -46,9 +53,17 @@ def beside_one_another(
     segments = segments_of(recording.order, on_caller)
     costs = [estimated_ns(call) for call in recording.calls]
     gain = sum(costs) - makespan(segments, costs, threads, HAND_OVER_NS)
-    if gain < _LEAST_GAIN_NS:
+    if min(gain, _gain_over_one_stream(recording, segments, threads)) < _LEAST_GAIN_NS:
         return None
     return Beside(tuple(segments), threads, gain > _WAKING_NS)
+
+
+def _gain_over_one_stream(recording: Recording, segments: Sequence[Segment], threads: int) -> float:
+    """Nanoseconds that it brings where one stream has all intra-op threads, and each of several has its share."""
+    intra_op = torch.get_num_threads()
+    shares = [estimated_ns(call, max(1, intra_op // threads)) for call in recording.calls]
+    on_one = sum(estimated_ns(call, intra_op) for call in recording.calls)
+    return _ABOUT_AS_LONG * on_one - makespan(segments, shares, threads, HAND_OVER_NS)
 
 
 def _cores() -> int:

@@ -1,4 +1,4 @@
-"""How long a call takes on one thread, roughly: enough to tell whether streams are worth running side by side.
+"""How long a call takes, roughly: enough to tell whether streams are worth running side by side.
 
 An estimate, and not a measurement, so that equal programs are replayed in equal ways on every start.
 """
@@ -15,6 +15,8 @@ __all__ = ["HAND_OVER_NS", "estimated_ns"]
 # From one core's store to another that spins on it, and back.
 HAND_OVER_NS = 300.0
 _CALL_NS = 100.0
+# Torch and our own kernels give less than this to one thread.
+_WORTH_SPLITTING_NS = 10_000.0
 # Starting one, or waiting for one.
 _COLLECTIVE_NS = 50_000.0
 _NS_PER_BYTE = 1 / 20
@@ -27,13 +29,17 @@ _PRODUCTS = {
 }
 
 
-def estimated_ns(call: Call) -> float:
-    """Nanoseconds: the most of what its memory and its arithmetic take, of products, convolutions and attention."""
+def estimated_ns(call: Call, threads: int = 1) -> float:
+    """Nanoseconds: the most of what its memory and its arithmetic take, of products, convolutions and attention.
+
+    threads: that share what is large enough.
+    """
     if call.op.namespace == NAMESPACE:
         return _COLLECTIVE_NS
     outs = [out for out in call.outs if out is not None]
     nbytes = sum(_nbytes(ref) for ref in (*call.refs(), *outs))
-    return _CALL_NS + max(nbytes * _NS_PER_BYTE, _flops(call) * _NS_PER_FLOP)
+    work = max(nbytes * _NS_PER_BYTE, _flops(call) * _NS_PER_FLOP)
+    return _CALL_NS + (work / threads if work > _WORTH_SPLITTING_NS else work)
 
 
 def _flops(call: Call) -> float:
