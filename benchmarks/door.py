@@ -1,4 +1,4 @@
-"""What a call through the compile cache costs beside its replay, by the number of conditions that it checks.
+"""What a call through the compile cache costs beside its replay, by the number of guards that it checks.
 
     door.py [--starts 5]
 
@@ -120,7 +120,7 @@ class Decorated(nn.Module):
 
 
 def cost(name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> dict[str, Any]:
-    """Of one function: the conditions of its graph, and microseconds a call."""
+    """Of one function: the guards of its graph, and microseconds a call."""
     with tempfile.TemporaryDirectory(prefix="airgraph-bench-") as folder, torch.no_grad():
         call = airgraph.inference.cache_compile(function, cache_dir=folder, dynamic=False, strict=True)
         call(*args)
@@ -179,7 +179,7 @@ def beside_replay(call: Callable[..., Any], args: tuple[Any, ...], entry: Any) -
 
 
 def measured() -> dict[str, Any]:
-    """A row for each number of conditions, for workload c, and for a Llama of transformers."""
+    """A row for each number of guards, for workload c, and for a Llama of transformers."""
     torch.set_num_threads(1)
     rows = {}
     for wanted in CONDITIONS:

@@ -15,7 +15,7 @@ def render() -> str:
     _, record = newest_record("door")
     rows = [
         (
-            f"{row['description']}, {row['conditions']} conditions: a call beside its replay",
+            f"{row['description']}, {row['conditions']} guards: a call beside its replay",
             f"{row['door']['median_us']:.1f} µs, or {row['door_alone']['median_us']:.1f} µs where the graph answers at "
             f"once; "
             f"the replay {row['replay']['median_us']:.1f} µs",

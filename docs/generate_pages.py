@@ -54,7 +54,7 @@ read when it is needed, so a program may set it before. This page is generated f
 """
 
 _NOT_READ_BY_THE_PACKAGE = """
-Variables that your own program reads while it is traced are conditions of its cached graphs
+Variables that your own program reads while it is traced are guards of its cached graphs
 ([compile cache](cache.md)).
 
 ## When the engine is built

@@ -170,7 +170,7 @@ def _keep_in_domain(gm: GraphModule) -> None:
                 raise Unwritable(f"it takes {function} of a number that has none")
 
 
-# Asked of a symbolic number, they are conditions of every call.
+# Asked of a symbolic number, they are guards of every call.
 _DOMAINS: dict[str, Callable[[Any], bool]] = {
     "sqrt": lambda number: bool(number >= 0),
     "log2": lambda number: bool(number > 0),
