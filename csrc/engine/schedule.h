@@ -30,8 +30,9 @@ struct Segment {
 
 // The segments of a tape, in the order of their streams. Any thread may run the next segment of any stream once its
 // waits are over, so the calling thread alone comes to the end; workers only make it sooner. What counts is one number
-// a stream: in which replay it is, how many of its segments are done, and whether the next is being run. It only grows,
-// so a worker that slept through a replay does no harm. Who runs a stream goes on while the next segment is ready.
+// a stream: in which replay it is, how many of its segments are done, and whether the next is being run. No number
+// comes again to say that a segment may be begun, so a worker that slept through a replay does no harm. Who runs a
+// stream goes on while the next segment is ready.
 //
 // What makes a replay wait is memory that two cores write by turns, 70 ns each time. Between replays the first stream
 // is in the calling thread's hands already, and workers look at it seldom.

@@ -81,6 +81,7 @@ bool Team::offer(Helped& helped) {
     if (now - last_missed_ < kAwake && now - last_woken_ > pause) {
       wake(helped.threads() - 1);
       last_woken_ = now;
+      fruitless_.fetch_add(1, std::memory_order_relaxed);
     }
     last_missed_ = now;
   }
@@ -88,15 +89,18 @@ bool Team::offer(Helped& helped) {
 }
 
 void Team::wake(size_t most) {
+  size_t woken = 0;
   {
     const std::lock_guard lock(mutex_);
     for (size_t number = 0; number < std::min(most, workers_.size()); ++number) {
-      if (std::exchange(workers_[number]->sleeps, false)) {
-        sleepers_.fetch_sub(1, std::memory_order_relaxed);
-      }
+      woken += std::exchange(workers_[number]->sleeps, false) ? 1 : 0;
     }
+    sleepers_.fetch_sub(woken, std::memory_order_relaxed);
   }
-  wanted_.notify_all();
+  // Of those that sleep, others may be the only ones.
+  if (woken != 0) {
+    wanted_.notify_all();
+  }
 }
 
 void Team::hire() {
@@ -151,7 +155,6 @@ void Team::dismiss() {
 void Team::work(Worker& self, size_t number) {
   const ReplayGuard guard;
   auto idle_since = Clock::now();
-  bool was_of_use = true;
   int looks = 0;
   while (true) {
     auto* helped = offered_.load(std::memory_order_acquire);
@@ -164,8 +167,10 @@ void Team::work(Worker& self, size_t number) {
     }
     if (found) {
       idle_since = Clock::now();
-      was_of_use = true;
       looks = 0;
+      if (fruitless_.load(std::memory_order_relaxed) != 0) {
+        fruitless_.store(0, std::memory_order_relaxed);
+      }
       continue;
     }
     pause_spinning();
@@ -176,7 +181,6 @@ void Team::work(Worker& self, size_t number) {
     if (ends_) {
       return;
     }
-    fruitless_.store(was_of_use ? 0 : fruitless_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     self.sleeps = true;
     sleepers_.fetch_add(1, std::memory_order_relaxed);
     wanted_.wait(lock, [&] { return ends_ || !self.sleeps; });
@@ -184,7 +188,6 @@ void Team::work(Worker& self, size_t number) {
       return;
     }
     idle_since = Clock::now();
-    was_of_use = false;
   }
 }
 

@@ -56,7 +56,7 @@ class Team {
   std::vector<std::unique_ptr<Worker>> workers_;  // changed under both
   bool ends_ = false;
   std::atomic<size_t> sleepers_{0};
-  // How often workers went to sleep one after another without having found anything.
+  // Wakes for closeness since a worker found something to do.
   std::atomic<unsigned> fruitless_{0};
   // The last replay that found sleepers, and the last that woke them for being close to it; of who is `busy_`.
   Clock::time_point last_missed_{}, last_woken_{};

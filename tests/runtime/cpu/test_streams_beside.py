@@ -28,7 +28,7 @@ from airgraph.passes.races import insert_waits, races_in
 from airgraph.passes.stream_check import check_streams
 from airgraph.program.inputs import InputPlan, InputRole
 from airgraph.program.program import CaptureProgram
-from airgraph.runtime.cpu import beside
+from airgraph.runtime.cpu import assemble, beside
 from airgraph.runtime.cpu.runtime import CpuRuntime
 from airgraph.runtime.engine.loading import engine
 from airgraph.runtime.recording.inputs import decide_inputs
@@ -89,6 +89,41 @@ def test_one_stream_has_all_threads_where_that_is_sooner(
     torch.set_num_threads(intra_op)
     try:
         torch.testing.assert_close(torch.compile(program, backend="airgraph", fullgraph=True)(x), program(x))
+    finally:
+        torch.set_num_threads(kept)
+    assert (_row()["streams"], _row()["threads"]) == (2, threads)
+
+
+@torch.no_grad()
+@native
+@pytest.mark.parametrize(("tier", "threads"), [("own", 1), ("prepared", 2)])
+def test_kernels_that_share_their_work_on_one_stream_only(
+    tier: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two equal streams: torch's products have eight of sixteen threads on each, our own kernels one."""
+    monkeypatch.setattr(beside, "_LEAST_GAIN_NS", 300.0)
+    monkeypatch.setattr(beside, "_cores", lambda: 16)
+    decide = beside.beside_one_another
+
+    def with_all_by(recording: Any, max_streams: int | None, tiers: list[str]) -> Any:
+        return decide(recording, max_streams, [tier] * len(tiers))
+
+    monkeypatch.setattr(assemble, "beside_one_another", with_all_by)
+    left, right, done = torch.randn(512, 512), torch.randn(512, 512), airgraph.Event("done")
+
+    def program(x: Tensor) -> tuple[Tensor, Tensor]:
+        with scope.stream("side"):
+            side = x @ right @ right @ right
+            done.record()
+        main = x @ left @ left @ left
+        done.wait()
+        return main, side
+
+    x, kept = torch.randn(4, 512), torch.get_num_threads()
+    call = torch.compile(program, backend="airgraph", fullgraph=True)
+    torch.set_num_threads(16)
+    try:
+        call(x)
     finally:
         torch.set_num_threads(kept)
     assert (_row()["streams"], _row()["threads"]) == (2, threads)

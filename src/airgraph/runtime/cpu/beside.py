@@ -39,7 +39,6 @@ def beside_one_another(
 
     It brings nothing, either, where the threads that the streams would divide take less for one call after another.
 
-
     max_streams: beside the default one that run at the same time; None: one a core in all. tiers: by which each call
     is served, where that is known.
     """
@@ -51,19 +50,16 @@ def beside_one_another(
         step for step, call in enumerate(recording.calls) if step not in by_own_kernels and not is_of_torch(call.op)
     ]
     segments = segments_of(recording.order, on_caller)
-    costs = [estimated_ns(call) for call in recording.calls]
-    gain = sum(costs) - makespan(segments, costs, threads, HAND_OVER_NS)
-    if min(gain, _gain_over_one_stream(recording, segments, threads)) < _LEAST_GAIN_NS:
+    intra_op = min(torch.get_num_threads(), _cores())
+    share = max(1, intra_op // threads)
+    # Our own kernels share their work only where one stream runs.
+    costs = [estimated_ns(call, 1 if i in by_own_kernels else share) for i, call in enumerate(recording.calls)]
+    together = makespan(segments, costs, threads, HAND_OVER_NS)
+    gain = sum(costs) - together
+    on_one = sum(estimated_ns(call, intra_op) for call in recording.calls)
+    if min(gain, _ABOUT_AS_LONG * on_one - together) < _LEAST_GAIN_NS:
         return None
     return Beside(tuple(segments), threads, gain > _WAKING_NS)
-
-
-def _gain_over_one_stream(recording: Recording, segments: Sequence[Segment], threads: int) -> float:
-    """Nanoseconds that it brings where one stream has all intra-op threads, and each of several has its share."""
-    intra_op = torch.get_num_threads()
-    shares = [estimated_ns(call, max(1, intra_op // threads)) for call in recording.calls]
-    on_one = sum(estimated_ns(call, intra_op) for call in recording.calls)
-    return _ABOUT_AS_LONG * on_one - makespan(segments, shares, threads, HAND_OVER_NS)
 
 
 def _cores() -> int:

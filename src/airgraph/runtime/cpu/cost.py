@@ -15,8 +15,8 @@ __all__ = ["HAND_OVER_NS", "estimated_ns"]
 # From one core's store to another that spins on it, and back.
 HAND_OVER_NS = 300.0
 _CALL_NS = 100.0
-# Torch and our own kernels give less than this to one thread.
-_WORTH_SPLITTING_NS = 10_000.0
+# Torch and our own kernels give about so much to one thread before they ask another.
+_WORTH_SPLITTING_NS = 20_000.0
 # Starting one, or waiting for one.
 _COLLECTIVE_NS = 50_000.0
 _NS_PER_BYTE = 1 / 20
@@ -39,7 +39,7 @@ def estimated_ns(call: Call, threads: int = 1) -> float:
     outs = [out for out in call.outs if out is not None]
     nbytes = sum(_nbytes(ref) for ref in (*call.refs(), *outs))
     work = max(nbytes * _NS_PER_BYTE, _flops(call) * _NS_PER_FLOP)
-    return _CALL_NS + (work / threads if work > _WORTH_SPLITTING_NS else work)
+    return _CALL_NS + min(work, max(work / threads, _WORTH_SPLITTING_NS))
 
 
 def _flops(call: Call) -> float:

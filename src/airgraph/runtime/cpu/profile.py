@@ -45,7 +45,7 @@ def profile(
             if there is not None:
                 placed[index].copy_(there)
     lease = ArenaPool(native.ReplayLock()).take(Footprint(arena.plan.peak))
-    assembled = assemble(recording, arena, placed, lease, threads, exact=exact, products=products)
+    assembled = assemble(recording, arena, placed, lease, threads - 1, exact=exact, products=products)
     with torch.random.fork_rng(devices=[]):
         moments = assembled.tape.timeline(_ROUNDS)
     start = min((begin for begin, _, _ in moments), default=0)

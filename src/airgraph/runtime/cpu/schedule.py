@@ -10,9 +10,6 @@ from airgraph.program.order import WorkOrder
 
 __all__ = ["Segment", "makespan", "segments_of"]
 
-# A thread that is held up keeps what it has begun, so that others can take over what is left.
-_MOST_CALLS = 16
-
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -51,7 +48,7 @@ def segments_of(order: WorkOrder, on_caller: Collection[int] = ()) -> list[Segme
 
     for step, stream in enumerate(order.stream_of):
         calls = open_calls.get(stream)
-        if calls and (waits[step] or len(calls) >= _MOST_CALLS or (calls[0] in held) != (step in held)):
+        if calls and (waits[step] or (calls[0] in held) != (step in held)):
             close(stream)
         open_calls.setdefault(stream, []).append(step)
         place[step] = closed.get(stream, 0) + 1
