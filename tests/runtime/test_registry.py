@@ -18,7 +18,7 @@ from airgraph.errors import UnsupportedGraph
 from airgraph.memory.footprint import Footprint
 from airgraph.memory.pool import MemoryPool
 from airgraph.runtime.problem import InputProblem, ProblemKind
-from airgraph.runtime.protocol import Capabilities, DeviceMemory
+from airgraph.runtime.protocol import Capabilities
 
 
 class ToyGraph:
@@ -66,7 +66,7 @@ class ToyGraph:
 
 class ToyRuntime:
     device_type = "meta"
-    capabilities = Capabilities(external_events=False, rng_in_graphs=False, stream_priorities=False, max_streams=1)
+    capabilities = Capabilities(rng_in_graphs=False, max_streams=1)
 
     def open_pool(self, device=None):
         return MemoryPool(device)
@@ -92,9 +92,6 @@ class ToyRuntime:
 
     def synchronize(self):
         pass
-
-    def memory(self, device=None):
-        return DeviceMemory(0, 0)
 '''
 
 _PROGRAM = """

@@ -14,7 +14,11 @@ __all__ = ["Notes", "computed", "is_view", "nodes_in", "notes", "without_views",
 
 
 class Notes(TypedDict, total=False):
-    """The keys of `node.meta` that are this package's. PyTorch's own: `val`, `stack_trace`, `custom` and others."""
+    """The keys of `node.meta` that are this package's. PyTorch's own: `val`, `stack_trace`, `custom` and others.
+
+    Within `custom`, which alone comes through AOTAutograd, there are a scope's tag and priority (`stream_marks`) and
+    what else was asked for a part of the program (`unheeded`).
+    """
 
     # The stream that a pass of the user's, or a cached graph, puts the node on; see `streams`.
     stream: str

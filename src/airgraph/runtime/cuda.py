@@ -20,9 +20,7 @@ class CudaRuntime(AcceleratorRuntime):
 
     device_type = "cuda"
     # cuBLAS makes its workspaces and CUDA loads its kernels at their first use.
-    capabilities = Capabilities(
-        external_events=True, rng_in_graphs=True, stream_priorities=True, max_streams=None, runs_to_capture=True
-    )
+    capabilities = Capabilities(rng_in_graphs=True, max_streams=None, runs_to_capture=True)
     # With "global", what another thread allocates would spoil a capture.
     capture_error_mode = "thread_local"
     failures = (

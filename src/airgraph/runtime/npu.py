@@ -23,7 +23,7 @@ class NpuRuntime(AcceleratorRuntime):
     """Raises UnsupportedGraph where torch_npu or a device is missing."""
 
     device_type = "npu"
-    capabilities = Capabilities(external_events=True, rng_in_graphs=True, stream_priorities=True, max_streams=1980)
+    capabilities = Capabilities(rng_in_graphs=True, max_streams=1980)
     # torch_npu hands these their seed from the host.
     repeated_random = frozenset({"bernoulli", "bernoulli_", "multinomial", "randperm", "normal"})
     # By the numbers of acl/error_codes/rt_error_codes.h.

@@ -23,7 +23,6 @@ __all__ = [
     "Capabilities",
     "DeviceEvent",
     "DeviceGraph",
-    "DeviceMemory",
     "DeviceRuntime",
     "DeviceStream",
     "FailedCall",
@@ -35,25 +34,14 @@ __all__ = [
 class Capabilities:
     """What graphs of a device can do.
 
-    external_events: an event recorded in a graph can be waited for outside, and the other way round.
-    rng_in_graphs: random operators draw fresh numbers at each replay. stream_priorities: they have an effect.
+    rng_in_graphs: random operators draw fresh numbers at each replay.
     max_streams: how many streams may exist at once; None: no limit is known.
     runs_to_capture: operators must have run once before they are captured; a first call is that run.
     """
 
-    external_events: bool
     rng_in_graphs: bool
-    stream_priorities: bool
     max_streams: int | None
     runs_to_capture: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceMemory:
-    """Bytes of a device, of all its processes together."""
-
-    free_nbytes: int
-    total_nbytes: int
 
 
 class FailedCall(Exception):
@@ -225,13 +213,10 @@ class DeviceRuntime(Protocol):
     def event(self, tag: str, *, external: bool = False) -> DeviceEvent:
         """The event of this name, made at its first use.
 
-        external: one that joins a graph and work outside it, where `capabilities.external_events` says so. Others
-        join work within one graph, or outside all.
+        external: one that joins a graph and work outside it. Others join work within one graph, or outside all.
         """
         ...
 
     def synchronize(self) -> None:
         """Wait for all work of the current device."""
         ...
-
-    def memory(self, device: torch.device | None = None) -> DeviceMemory: ...

@@ -29,7 +29,7 @@ from airgraph.runtime.accelerator.graph import AcceleratorGraph
 from airgraph.runtime.accelerator.pool import DevicePool
 from airgraph.runtime.accelerator.streams import EventPool
 from airgraph.runtime.engine.loading import engine
-from airgraph.runtime.protocol import Capabilities, DeviceMemory, FailedCall
+from airgraph.runtime.protocol import Capabilities, FailedCall
 from airgraph.runtime.recording.inputs import CaptureInput, buffer_forms
 
 __all__ = ["AcceleratorRuntime", "Failure"]
@@ -171,9 +171,6 @@ class AcceleratorRuntime(ABC):
 
     def synchronize(self) -> None:
         self.module.synchronize()
-
-    def memory(self, device: torch.device | None = None) -> DeviceMemory:
-        return DeviceMemory(*self.module.mem_get_info(self._with_index(device)))
 
     def record(
         self,

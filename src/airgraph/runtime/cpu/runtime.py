@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from airgraph.runtime.cpu import streams
 from airgraph.runtime.cpu.graph import CpuGraph
 from airgraph.runtime.cpu.record import record
 from airgraph.runtime.engine.loading import engine
-from airgraph.runtime.protocol import Capabilities, DeviceMemory
+from airgraph.runtime.protocol import Capabilities
 from airgraph.runtime.recording.collection import uncollected
 from airgraph.runtime.recording.inputs import CaptureInput
 
@@ -26,7 +25,7 @@ class CpuRuntime:
     """Serves `DeviceRuntime` by the native tape."""
 
     device_type = "cpu"
-    capabilities = Capabilities(external_events=True, rng_in_graphs=True, stream_priorities=False, max_streams=None)
+    capabilities = Capabilities(rng_in_graphs=True, max_streams=None)
 
     def __init__(self) -> None:
         self._streams: dict[str, streams.Stream] = {}
@@ -46,10 +45,6 @@ class CpuRuntime:
 
     def event(self, tag: str, *, external: bool = False) -> streams.Event:
         return self._events.setdefault(tag, streams.Event())
-
-    def memory(self, device: torch.device | None = None) -> DeviceMemory:
-        page = os.sysconf("SC_PAGE_SIZE")
-        return DeviceMemory(os.sysconf("SC_AVPHYS_PAGES") * page, os.sysconf("SC_PHYS_PAGES") * page)
 
     def is_capturing(self) -> bool:
         """Of a stream of the CPU: operators find out by themselves whether they are noted by `airgraph.cpu.graph`."""
