@@ -222,13 +222,13 @@ std::optional<PreparedStep> make_index_copy(const torch::jit::Stack& args, c10::
   return PreparedStep{&run_index_copy, std::move(ctx), Tier::prepared};
 }
 
-const KernelRow rows[] = {
+const KernelRow block_copy_rows[] = {
     {"aten::clone", "", &make_copy}, {"aten::_to_copy", "", &make_copy},          {"aten::copy_", "", &make_copy_into},
     {"aten::cat", "", &make_cat},    {"aten::index_copy_", "", &make_index_copy},
 };
 
 }  // namespace
 
-c10::ArrayRef<KernelRow> block_copy_kernels() { return rows; }
+c10::ArrayRef<KernelRow> block_copy_kernels() { return block_copy_rows; }
 
 }  // namespace airgraph

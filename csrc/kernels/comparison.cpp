@@ -10,7 +10,7 @@ using namespace typed;
 
 #define COMPARE(op) AIRGRAPH_OUT(op, "Tensor", T, T), AIRGRAPH_OUT(op, "Scalar", T, S)
 
-const KernelRow rows[] = {
+const KernelRow comparison_rows[] = {
     COMPARE(eq),
     COMPARE(ne),
     COMPARE(lt),
@@ -24,6 +24,6 @@ const KernelRow rows[] = {
 
 }  // namespace
 
-c10::ArrayRef<KernelRow> comparison_kernels() { return rows; }
+c10::ArrayRef<KernelRow> comparison_kernels() { return comparison_rows; }
 
 }  // namespace airgraph

@@ -112,7 +112,7 @@ std::optional<PreparedStep> make_masked_fill(const torch::jit::Stack& args, c10:
   return Call<Fn>::make(args, outs);
 }
 
-const KernelRow rows[] = {
+const KernelRow fill_rows[] = {
     {"aten::full", "", &make_full},
     {"aten::full_like", "", &make_full},
     {"aten::zeros", "", &make_zeros},
@@ -136,6 +136,6 @@ const KernelRow rows[] = {
 
 }  // namespace
 
-c10::ArrayRef<KernelRow> fill_kernels() { return rows; }
+c10::ArrayRef<KernelRow> fill_kernels() { return fill_rows; }
 
 }  // namespace airgraph

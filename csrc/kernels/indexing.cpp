@@ -8,7 +8,7 @@ namespace {
 
 using namespace typed;
 
-const KernelRow rows[] = {
+const KernelRow indexing_rows[] = {
     AIRGRAPH_OUT(index_select, "", T, I, T),
     AIRGRAPH_OUT(index, "Tensor", T, Indices),
     AIRGRAPH_OUT(index_copy, "", T, I, T, T),
@@ -23,6 +23,6 @@ const KernelRow rows[] = {
 
 }  // namespace
 
-c10::ArrayRef<KernelRow> indexing_kernels() { return rows; }
+c10::ArrayRef<KernelRow> indexing_kernels() { return indexing_rows; }
 
 }  // namespace airgraph

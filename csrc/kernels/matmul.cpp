@@ -96,7 +96,7 @@ std::optional<PreparedStep> make_mm(const torch::jit::Stack& args, c10::ArrayRef
   return Call<static_cast<at::Tensor& (*)(at::Tensor&, T, T)>(&at::cpu::mm_out)>::make(args, outs);
 }
 
-const KernelRow rows[] = {
+const KernelRow matmul_rows[] = {
     {"aten::mm", "", &make_mm},
     AIRGRAPH_OUT(addmm, "", T, T, T, S, S),
     AIRGRAPH_OUT(bmm, "", T, T),
@@ -106,6 +106,6 @@ const KernelRow rows[] = {
 
 }  // namespace
 
-c10::ArrayRef<KernelRow> matmul_kernels() { return rows; }
+c10::ArrayRef<KernelRow> matmul_kernels() { return matmul_rows; }
 
 }  // namespace airgraph

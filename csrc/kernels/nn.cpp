@@ -112,7 +112,7 @@ std::optional<PreparedStep> make_attention(const torch::jit::Stack& args, c10::A
   return PreparedStep{&run_attention, std::move(ctx)};
 }
 
-const KernelRow rows[] = {
+const KernelRow nn_rows[] = {
     {"aten::native_layer_norm", "", &make_layer_norm},
     {"aten::embedding", "", &make_embedding},
     {"aten::_scaled_dot_product_flash_attention_for_cpu", "", &make_attention},
@@ -120,6 +120,6 @@ const KernelRow rows[] = {
 
 }  // namespace
 
-c10::ArrayRef<KernelRow> nn_kernels() { return rows; }
+c10::ArrayRef<KernelRow> nn_kernels() { return nn_rows; }
 
 }  // namespace airgraph

@@ -98,7 +98,7 @@ std::optional<PreparedStep> make_pow(const torch::jit::Stack& args, c10::ArrayRe
 #define STUB_UNARY(op) \
   KernelRow { "aten::" #op, "", &make_unary<&call_stub<native::op##_stub>, TYPED(op, T)> }
 
-const KernelRow rows[] = {
+const KernelRow pointwise_rows[] = {
     BINARY(add, "Tensor", call_add, T, T, S),
     BINARY(sub, "Tensor", call_sub, T, T, S),
     STUB_BINARY(mul, "Tensor", mul_stub),
@@ -162,6 +162,6 @@ const KernelRow rows[] = {
 
 }  // namespace
 
-c10::ArrayRef<KernelRow> pointwise_kernels() { return rows; }
+c10::ArrayRef<KernelRow> pointwise_kernels() { return pointwise_rows; }
 
 }  // namespace airgraph

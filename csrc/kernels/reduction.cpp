@@ -55,7 +55,7 @@ std::optional<PreparedStep> make_mean(const torch::jit::Stack& args, c10::ArrayR
   return PreparedStep{&run_mean, std::make_unique<MeanCtx>(out, kept, self, count), Tier::prepared};
 }
 
-const KernelRow rows[] = {
+const KernelRow reduction_rows[] = {
     AIRGRAPH_OUT(sum, "dim_IntList", T, OInts, B, Dtype),
     {"aten::mean", "dim", &make_mean},
     AIRGRAPH_OUT(prod, "dim_int", T, I, B, Dtype),
@@ -78,6 +78,6 @@ const KernelRow rows[] = {
 
 }  // namespace
 
-c10::ArrayRef<KernelRow> reduction_kernels() { return rows; }
+c10::ArrayRef<KernelRow> reduction_kernels() { return reduction_rows; }
 
 }  // namespace airgraph

@@ -11,9 +11,6 @@ from pathlib import Path
 
 __all__ = ["compile_args", "sources", "units"]
 
-# Each of its files has a table of the same name.
-_ONE_BY_ONE = {"kernels"}
-
 
 def sources(root: Path) -> list[str]:
     """The engine's C++ files, relative to the folder that holds `csrc`."""
@@ -31,12 +28,9 @@ def units(root: Path, build: Path) -> list[Path]:
         folders.setdefault((root / path).parent, []).append(root / path)
     found = []
     for folder, held in folders.items():
-        if folder.name in _ONE_BY_ONE:
-            found += [(path.stat().st_size, path) for path in held]
-        else:
-            unit = build / f"{folder.name}.cpp"
-            _write_once(unit, "".join(f'#include "{os.path.relpath(path, build)}"\n' for path in held))
-            found.append((sum(path.stat().st_size for path in held), unit))
+        unit = build / f"{folder.name}.cpp"
+        _write_once(unit, "".join(f'#include "{os.path.relpath(path, build)}"\n' for path in held))
+        found.append((sum(path.stat().st_size for path in held), unit))
     return [path for _, path in sorted(found, reverse=True)]
 
 
