@@ -26,6 +26,7 @@ std::shared_ptr<Stream> Device::stream(void* handle) {
 }
 
 FailurePtr Device::create_stream(std::uint32_t priority, std::uint32_t flags, void** handle) {
+  note_use();
   const auto limit = settings_.stream_limit;
   if (stream_count_.fetch_add(1) >= limit) {
     stream_count_.fetch_sub(1);
@@ -49,6 +50,7 @@ FailurePtr Device::destroy_stream(void* handle, bool force) {
 FailurePtr Device::enqueue(const StreamPtr& stream, NodeKind kind, std::string name, std::function<void()> work,
                             ValueWait value_wait) {
   if (in_forked_child()) return used_after_fork();
+  note_use();
   if (stream->recording() != Stream::Recording::none) {
     return captures.add(stream, kind, std::move(name), std::move(work), value_wait);
   }

@@ -10,9 +10,14 @@ add_library(simdevice STATIC
   ${CMAKE_CURRENT_LIST_DIR}/engine/stream.cpp
   ${CMAKE_CURRENT_LIST_DIR}/engine/value.cpp
   ${CMAKE_CURRENT_LIST_DIR}/engine/workers.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/fork.cpp
   ${CMAKE_CURRENT_LIST_DIR}/memory/device_memory.cpp
   ${CMAKE_CURRENT_LIST_DIR}/memory/extents.cpp
   ${CMAKE_CURRENT_LIST_DIR}/memory/host_memory.cpp
   ${CMAKE_CURRENT_LIST_DIR}/settings.cpp
   ${CMAKE_CURRENT_LIST_DIR}/trace.cpp)
+# Most of a file's compilation goes to the headers it includes: few files include them once each.
+set_target_properties(simdevice PROPERTIES UNITY_BUILD ON)
+# A test links it alone.
+set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/settings.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 target_include_directories(simdevice PUBLIC ${CMAKE_CURRENT_LIST_DIR}/..)

@@ -18,7 +18,9 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-__all__ = ["output_of", "run_command", "run_program"]
+from devices import launched_with, simulator
+
+__all__ = ["output_of", "run_command", "run_program", "start_command"]
 
 _BEGIN = """
 import faulthandler, threading, warnings
@@ -36,15 +38,23 @@ _SERVER = """
 def _next_program():
     "Serves requests; returns, in a process of its own, the program to run."
     import gc, json, os, sys
+    answers = os.fdopen(os.dup(1), "w")
+    # What an import says is no answer.
+    os.dup2(2, 1)
+    simulator = sys.argv[1]
+    if simulator:
+        __import__(simulator).enable()
     import torch, torch._dynamo, airgraph
     torch.set_num_threads(1)
-    torch.compile(lambda x: x + 1, backend="airgraph")(torch.ones(2))
-    torch._dynamo.reset()
-    airgraph.reset()
+    if simulator:
+        # A compilation asks for the device's streams, and a device that is in use cannot be forked.
+        import torch._dynamo.convert_frame, torch._inductor.fx_passes.post_grad, airgraph.backend
+    else:
+        torch.compile(lambda x: x + 1, backend="airgraph")(torch.ones(2))
+        torch._dynamo.reset()
+        airgraph.reset()
     gc.collect()
     gc.freeze()
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
     for line in sys.stdin:
         asked = json.loads(line)
         child = os.fork()
@@ -69,7 +79,7 @@ exec(compile(_program, "<string>", "exec"))
 def run_program(*pieces: str, timeout_s: float = 120, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run pieces of a program after torch and airgraph are imported; a hang is a failure, with what was said."""
     program = "\n".join([_BEGIN, *map(textwrap.dedent, pieces)])
-    return _started(program, timeout_s, environment) if environment else _forked(program, timeout_s)
+    return _started(["-c", program], timeout_s, environment) if environment else _forked(program, timeout_s)
 
 
 def output_of(*pieces: str, timeout_s: float = 120, **environment: str) -> str:
@@ -80,11 +90,12 @@ def output_of(*pieces: str, timeout_s: float = 120, **environment: str) -> str:
 
 
 def run_command(
-    *command: str, folder: Path | None = None, timeout_s: float = 300, **environment: str
+    *command: str, folder: Path | None = None, timeout_s: float = 300, device: str = "cpu", **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run what would follow `python`, a script or `-m` and a module, and arguments: forked, in a folder.
 
-    environment: variables that are read when it runs, not when torch or the engine are loaded.
+    device: what it may run on beside the CPU. environment: variables that are read when it runs or uses the device, not
+    when torch or the engine are loaded.
     """
     module = command[1] if command[0] == "-m" else None
     argv = list(command[1:] if module else command)
@@ -99,14 +110,30 @@ sys.argv, sys.path[0] = {argv!r}, {first!r}
 runpy.{run} run_name="__main__")
 """,
         timeout_s,
+        simulator(device) or "",
     )
 
 
-def _started(program: str, timeout_s: float, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", program]
+def start_command(
+    *command: str, folder: Path | None = None, timeout_s: float = 300, device: str = "cpu", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """The same from nothing, also with what would follow `python` first, such as its own options."""
+    return _started([*launched_with(device), *command], timeout_s, environment, folder)
+
+
+def _started(
+    arguments: list[str], timeout_s: float, environment: dict[str, str], folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *arguments]
     settings = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=settings, start_new_session=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env=settings,
+        start_new_session=True,
     ) as child:
         try:
             out, err = child.communicate(timeout=timeout_s)
@@ -117,8 +144,8 @@ def _started(program: str, timeout_s: float, environment: dict[str, str]) -> sub
     return subprocess.CompletedProcess(command, child.returncode, out, err)
 
 
-def _forked(program: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
-    server: Any = _server()
+def _forked(program: str, timeout_s: float, simulated_by: str = "") -> subprocess.CompletedProcess[str]:
+    server: Any = _server(simulated_by)
     with tempfile.NamedTemporaryFile("r") as out, tempfile.NamedTemporaryFile("r") as err:
         server.stdin.write(json.dumps({"program": program, "out": out.name, "err": err.name}).encode() + b"\n")
         child = int(server.stdout.readline())
@@ -133,15 +160,15 @@ def _forked(program: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
 
 
 @functools.cache
-def _server() -> subprocess.Popen[bytes]:
+def _server(simulated_by: str) -> subprocess.Popen[bytes]:
     server = subprocess.Popen(
-        [sys.executable, "-c", _SERVER],
+        [sys.executable, "-c", _SERVER, simulated_by],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         # What has come is seen by `select`, and not in a buffer of Python's.
         bufsize=0,
-        # These programs are for CPU, whatever this process runs on.
-        env={**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+        # Programs for the CPU find no device, whatever this process runs on.
+        env={**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "1" if simulated_by else "0"},
     )
     atexit.register(server.kill)
     return server

@@ -9,17 +9,11 @@
 #include "executable.h"
 #include "runtime.h"
 #include "status.h"
+#include "with_stream.h"
 
 using namespace simcuda;
 
 namespace {
-
-template <typename Action>
-cudaError_t with_stream(cudaStream_t handle, Action&& action) {
-  const auto found = Runtime::get().stream(handle);
-  if (!found.stream) return fail(no_such_stream(handle));
-  return fail(action(found));
-}
 
 template <typename Action>
 cudaError_t with_graph(cudaGraph_t handle, Action&& action) {

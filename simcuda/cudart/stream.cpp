@@ -4,6 +4,7 @@
 
 #include "runtime.h"
 #include "status.h"
+#include "with_stream.h"
 
 using namespace simcuda;
 
@@ -11,13 +12,6 @@ namespace {
 
 constexpr int least_priority = 0;
 constexpr int greatest_priority = -5;
-
-template <typename Action>
-cudaError_t with_stream(cudaStream_t handle, Action&& action) {
-  const auto found = Runtime::get().stream(handle);
-  if (!found.stream) return fail(no_such_stream(handle));
-  return fail(action(found));
-}
 
 }  // namespace
 

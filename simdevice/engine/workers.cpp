@@ -1,20 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simdevice/engine/workers.h"
 
-#include <pthread.h>
-
 #include <thread>
 
 namespace simdevice {
-namespace {
-
-std::atomic<bool> forked{false};
-
-[[maybe_unused]] const int fork_handler = pthread_atfork(nullptr, nullptr, [] { forked.store(true); });
-
-}  // namespace
-
-bool in_forked_child() noexcept { return forked.load(std::memory_order_relaxed); }
 
 void Workers::start(std::function<void()> body) {
   {

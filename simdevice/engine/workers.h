@@ -9,6 +9,8 @@
 #include <functional>
 #include <mutex>
 
+#include "simdevice/fork.h"
+
 namespace simdevice {
 
 class Workers {
@@ -29,8 +31,4 @@ class Workers {
   std::condition_variable left_;
   std::size_t running_ = 0;
 };
-
-// True in a child made by fork(): none of the device's threads exists there.
-bool in_forked_child() noexcept;
-
 }  // namespace simdevice

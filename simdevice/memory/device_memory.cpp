@@ -12,12 +12,13 @@
 #include <sstream>
 #include <system_error>
 
+#include "simdevice/fork.h"
+#include "simdevice/memory/page.h"
 #include "simdevice/settings.h"
 
 namespace simdevice {
 namespace {
 
-constexpr std::size_t page = 4096;
 // Addresses are plentiful: room for the reservations of many expandable segments. Less will do where a limit
 // (ulimit -v, or a sanitizer) forbids that much.
 constexpr std::size_t largest_window = std::size_t{4} << 40;
@@ -87,6 +88,7 @@ void DeviceMemory::unmap_pages(std::size_t offset, std::size_t page_nbytes) {
 }
 
 FailurePtr DeviceMemory::create_physical_locked(std::size_t nbytes, std::uint64_t* physical) {
+  note_use();
   const auto page_nbytes = whole_pages(nbytes);
   const auto file_offset = pages_.take(page_nbytes, page);
   if (!file_offset) {

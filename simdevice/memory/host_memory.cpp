@@ -6,10 +6,10 @@
 #include <mutex>
 #include <sstream>
 
+#include "simdevice/memory/page.h"
+
 namespace simdevice {
 namespace {
-
-constexpr std::size_t page = 4096;
 
 FailurePtr not_known(const void* host) {
   std::ostringstream text;

@@ -1,15 +1,11 @@
 """A cached graph is taken on the kind of device that it was traced for, and on no other."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
+from process import start_command
+
 _PROGRAM = """
-import sys
-import simcuda
-simcuda.enable()
-import torch, airgraph
+import sys, torch, airgraph
 
 class Model(torch.nn.Module):
     def forward(self, x):
@@ -30,10 +26,7 @@ def test_another_compute_capability_traces_anew(tmp_path: Path) -> None:
     program.write_text(_PROGRAM)
 
     def start(capability: str) -> str:
-        environment = os.environ | {"SIMCUDA_CAPABILITY": capability}
-        ran = subprocess.run(
-            [sys.executable, program, tmp_path / "cache"], env=environment, capture_output=True, text=True, timeout=300
-        )
+        ran = start_command(str(program), str(tmp_path / "cache"), device="cuda", SIMCUDA_CAPABILITY=capability)
         assert ran.returncode == 0, ran.stderr
         return ran.stdout.strip().splitlines()[-1]
 

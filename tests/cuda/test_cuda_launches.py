@@ -1,9 +1,8 @@
 """What reaches the device at a call, by the simulated runtime's trace."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
+
+from process import start_command
 
 _PROGRAM = """
 import os, torch, airgraph
@@ -25,13 +24,7 @@ for dtypes in ((torch.half, torch.half, torch.half), (torch.half, torch.int64, t
 def test_a_call_is_one_copy_of_all_blocks_one_of_each_other_and_one_replay(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(_PROGRAM)
-    done = subprocess.run(
-        [sys.executable, "-m", "simcuda", str(script)],
-        env={**os.environ, "SIMCUDA_TRACE": "stderr"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = start_command(str(script), device="cuda", SIMCUDA_TRACE="stderr")
     assert done.returncode == 0, done.stderr
     calls = [
         [line.split("] ")[1].split(",")[0].split(" 0x")[0] for line in part.partition("END\n")[0].splitlines()]

@@ -1,14 +1,12 @@
 """Programs broken on purpose, each in a process of its own: a named message, and life goes on."""
 
-import os
-import subprocess
-import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from devices import simulator
+from process import run_command, start_command
 
 pytestmark = pytest.mark.skipif(simulator("npu") is None, reason="needs the simulated Ascend runtime")
 
@@ -61,13 +59,9 @@ def run(tmp_path: Path) -> Run:
     def run_program(*parts: str, **environment: str) -> str:
         script = tmp_path / "program.py"
         script.write_text("".join([_PREAMBLE, *map(textwrap.dedent, parts)]))
-        done = subprocess.run(
-            [sys.executable, "-m", "simcann", str(script)],
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        # The simulated runtime reads its variables when it is loaded.
+        run_it = start_command if environment else run_command
+        done = run_it(str(script), device="npu", timeout_s=120, **environment)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "STILL WORKS" in done.stdout
         return done.stdout

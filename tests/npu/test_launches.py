@@ -1,12 +1,10 @@
 """What reaches the device at a call, by the simulated runtime's trace."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from devices import simulator
+from process import start_command
 
 pytestmark = pytest.mark.skipif(simulator("npu") is None, reason="needs the simulated Ascend runtime")
 
@@ -41,13 +39,7 @@ def test_an_input_in_an_internal_format_is_copied_by_torch_npu(tmp_path: Path) -
 def _calls(tmp_path: Path, program: str) -> list[list[str]]:
     script = tmp_path / "program.py"
     script.write_text(program)
-    done = subprocess.run(
-        [sys.executable, "-m", "simcann", str(script)],
-        env={**os.environ, "SIMCANN_TRACE": "stderr"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = start_command(str(script), device="npu", SIMCANN_TRACE="stderr")
     assert done.returncode == 0, done.stderr
     return [
         [line.split("] ")[1].split(",")[0].split(" 0x")[0] for line in part.partition("END\n")[0].splitlines()]

@@ -1,43 +1,26 @@
 """Programs as TorchAir's documentation writes them run unchanged: on CPU, and with the real torch_npu."""
 
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import launched_with
-from process import run_command
+from devices import simulator
+from process import run_command, start_command
 
 _DOCUMENTS = Path(__file__).parent / "documents"
 _SERVED_BY = {"cpu": ["--device", "cpu"], "npu": ["--simulate"], "cuda": ["--device", "cuda"]}
-# Where these tests run on a simulated card, what they start does too.
-_SIMULATED = launched_with("cuda")
-
-
-def _started(*command: str, folder: Path, interpreter: Sequence[str] = ()) -> "subprocess.CompletedProcess[str]":
-    """Where a simulated device is to be there before torch is imported."""
-    return subprocess.run(
-        [sys.executable, *interpreter, *_SIMULATED, *command],
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
 
 
 def _run(device: str, name: str, folder: Path, *python: str) -> str:
     """What a program says; python: options of the interpreter, with which all that it says counts."""
     command = ["-m", "airgraph_command", "run", *_SERVED_BY[device], str(_DOCUMENTS / name)]
     done = (
-        _started(*command, folder=folder, interpreter=python)
-        if python or device != "cpu"
-        else run_command(*command, folder=folder)
+        start_command(*python, *command, folder=folder)
+        if python
+        else run_command(*command, folder=folder, device=device)
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout + done.stderr if python else done.stdout
@@ -52,7 +35,7 @@ def _captured(device: str, name: str, folder: Path) -> dict[str, Any]:
     """The report of a program that has come to its end."""
     reporting = str(Path(__file__).parent / "reporting_program.py")
     command = ["-m", "airgraph_command", "run", *_SERVED_BY[device], reporting, str(_DOCUMENTS / name)]
-    done = run_command(*command, folder=folder) if device == "cpu" else _started(*command, folder=folder)
+    done = run_command(*command, folder=folder, device=device)
     assert done.returncode == 0, done.stderr[-4000:]
     assert "done" in done.stdout
     last = next(line for line in done.stdout.splitlines() if line.startswith("captured: "))
@@ -116,7 +99,7 @@ def test_the_second_start_loads_what_the_first_has_saved(device: str, tmp_path: 
 
 
 def test_a_second_start_imports_no_dynamo(device: str, tmp_path: Path) -> None:
-    if _SIMULATED:
+    if simulator("cuda"):
         pytest.skip("simcuda asks torch's meta kernels for shapes, and those in Python import it")
     # Said by Python itself, for the program asks no such thing.
     imports = [_run(device, "cache_after.py", tmp_path, "-X", "importtime") for _ in range(2)]

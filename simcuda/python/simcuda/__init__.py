@@ -53,8 +53,8 @@ def enable() -> None:
 
     kernels = ctypes.CDLL(str(folder / KERNELS), mode=ctypes.RTLD_GLOBAL)
     kernels.simcuda_serve_operators()
-    torch.cuda.init()
-    kernels.simcuda_poison_what_is_freed()
+    # With the first use of the device, until which a process can be forked.
+    torch.cuda._lazy_call(kernels.simcuda_poison_what_is_freed)
     _loaded.append(kernels)
 
 
