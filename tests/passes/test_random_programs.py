@@ -20,7 +20,7 @@ from airgraph.runtime.registry import runtime_for
 from airgraph.torch_internals.graphs import set_graph
 
 # Each chunk is a test of its own, so that they run in several processes.
-_CHUNKS, _PROGRAMS, _FULL_PROGRAMS = 8, 15, 8000
+_CHUNKS, _PROGRAMS, _FULL_PROGRAMS = 8, 10, 8000
 _SWITCHES = [each.name for each in PASSES if not each.always and not each.fast]
 # Here is no registered replacement and no custom operator, no cast weight and no attention; all sizes are numbers.
 _IDLE = {
