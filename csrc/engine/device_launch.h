@@ -86,10 +86,17 @@ class DeviceLaunch {
     const CopiedInput* into;
   };
 
+  struct Prepared {
+    // Outputs of the last replay that need not be given away, as they are copied anyway: to be lent.
+    std::vector<FedBack> fed_back;
+    // Whether anything that callers hold lies elsewhere now; it may be an argument.
+    bool has_moved;
+  };
+
   // Before the inputs are copied. The work of the pool's last calls comes before what the current stream does from now
   // on: buffers, pool and outputs are the same. Outputs that callers hold are given away, by the policy of the graph
-  // that made them. Returns those of `last` that need not be, as they are copied anyway: to be lent.
-  std::vector<FedBack> prepare(const Arguments* at);
+  // that made them.
+  Prepared prepare(const Arguments* at);
 
   // Where this launch copies what lies in this storage as a whole; null if it does not.
   const CopiedInput* whole_copy_of(const Arguments& at, const c10::Storage& storage) const;

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/forward_grad.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "../internals/tensors.h"
 
@@ -30,8 +31,8 @@ bool is_wrapped(const at::Tensor& arg) {
 }  // namespace
 
 Form Form::of(const at::Tensor& like, Strides comparison, bool with_offset, bool with_storage) {
-  Form form{like.sizes().vec(), like.strides().vec(), like.scalar_type(), like.device(), like.is_conj(),
-            like.is_neg(),      comparison,           std::nullopt,       std::nullopt};
+  Form form{like.sizes().vec(), like.strides().vec(), like.scalar_type(), like.device(), like.key_set(),
+            like.is_conj(),     like.is_neg(),        comparison,         std::nullopt,  std::nullopt};
   if (comparison == Strides::order) {
     form.strides = at::infer_dense_strides(like.sizes(), like.strides());
   }
@@ -72,6 +73,29 @@ bool Form::has_strides(const at::Tensor& arg) const {
   return false;
 }
 
+PlainForm::PlainForm(const Form& form)
+    : keys_(form.keys), dtype_(c10::scalarTypeToTypeMeta(form.dtype)), device_(form.device), dims_(form.sizes.size()) {
+  if (dims_ > kMostDims || form.offset || form.storage_nbytes) {
+    dims_ = std::numeric_limits<size_t>::max();
+    return;
+  }
+  std::copy(form.sizes.begin(), form.sizes.end(), sizes_.begin());
+  std::copy(form.strides.begin(), form.strides.end(), strides_.begin());
+}
+
+bool PlainForm::is_of(const at::Tensor& arg) const {
+  const auto sizes = arg.sizes(), strides = arg.strides();
+  if (sizes.size() != dims_ || arg.dtype() != dtype_ || arg.device() != device_) {
+    return false;
+  }
+  for (size_t dim = 0; dim < dims_; ++dim) {
+    if (sizes[dim] != sizes_[dim] || strides[dim] != strides_[dim]) {
+      return false;
+    }
+  }
+  return true;
+}
+
 bool Inputs::is_foreign(const at::Tensor& arg) { return is_wrapped(arg) || (has_forward_level() && has_tangent(arg)); }
 
 // Asks for what `problem` reads of inputs further on: a replay has driven them out of the caches.
@@ -89,12 +113,22 @@ void Inputs::fetch_ahead(const Arguments& at, size_t i) const {
     if (const at::Tensor& arg = at(placed_at_[near].index); !is_wrapped(arg)) {
       __builtin_prefetch(storage_impl_of(arg));
     }
-    if (placed_at_[near].is_formed) {
-      const auto& form = placed_[near].form;
-      __builtin_prefetch(form.sizes.data());
-      __builtin_prefetch(form.strides.data());
-    }
   }
+}
+
+std::optional<Problem::Kind> Inputs::problem_of_placed(size_t i, const at::Tensor& arg) const {
+  const auto& [index, address, is_formed, plain] = placed_at_[i];
+  if (plain.is_of_keys(arg)) {
+    if (!is_formed || plain.is_of(arg)) {
+      return std::nullopt;
+    }
+  } else if (is_wrapped(arg)) {
+    return Problem::Kind::foreign;
+  }
+  if (is_formed && !placed_[i].form.is_of(arg)) {
+    return Problem::Kind::mismatched;
+  }
+  return std::nullopt;
 }
 
 std::optional<Problem> Inputs::problem(const Arguments& at) const {
@@ -104,11 +138,11 @@ std::optional<Problem> Inputs::problem(const Arguments& at) const {
     fetch_ahead(at, i);
     const auto& input = placed_at_[i];
     const at::Tensor& arg = at(input.index);
-    if (is_wrapped(arg) || (may_have_tangents && has_tangent(arg))) {
-      return Problem{Problem::Kind::foreign, input.index};
+    if (const auto kind = problem_of_placed(i, arg)) {
+      return Problem{*kind, input.index};
     }
-    if (input.is_formed && !placed_[i].form.is_of(arg)) {
-      return Problem{Problem::Kind::mismatched, input.index};
+    if (may_have_tangents && has_tangent(arg)) {
+      return Problem{Problem::Kind::foreign, input.index};
     }
     if (airgraph::address_of(arg) != input.address && !moved) {
       moved = Problem{Problem::Kind::moved, input.index};

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -27,6 +28,8 @@ struct Form {
   std::vector<int64_t> strides;
   at::ScalarType dtype;
   at::Device device;
+  // Of the dispatcher; no condition, but what is of the same keys is no less plain.
+  c10::DispatchKeySet keys;
   bool conj = false, neg = false;
   Strides comparison = Strides::elements;
   // Where something in the graph counts from the beginning of the storage.
@@ -39,6 +42,26 @@ struct Form {
 
  private:
   bool has_strides(const at::Tensor& arg) const;
+};
+
+// What tells nearly all arguments used in place from others, with no pointer to follow: there may be hundreds a call.
+class PlainForm {
+ public:
+  explicit PlainForm(const Form& form);
+
+  bool is_of_keys(const at::Tensor& arg) const { return arg.key_set() == keys_; }
+  // Whether an argument of these keys is of the form too. If not, it may be all the same.
+  bool is_of(const at::Tensor& arg) const;
+
+ private:
+  static constexpr size_t kMostDims = 4;
+
+  c10::DispatchKeySet keys_;
+  caffe2::TypeMeta dtype_;
+  at::Device device_;
+  // More than there can be where the form says more than is said here.
+  size_t dims_;
+  std::array<int64_t, kMostDims> sizes_{}, strides_{};
 };
 
 // Used in place: the capture holds its address, not the tensor.
@@ -90,7 +113,7 @@ using Outcome = std::variant<std::vector<at::Tensor>, Problem>;
 class Inputs {
  public:
   void add(PlacedInput input) {
-    placed_at_.push_back({input.index, input.address, input.is_formed});
+    placed_at_.push_back({input.index, input.address, input.is_formed, PlainForm(input.form)});
     placed_.push_back(std::move(input));
   }
   void add(CopiedInput input) {
@@ -149,7 +172,11 @@ class Inputs {
     size_t index;
     const void* address;
     bool is_formed;
+    PlainForm plain;
   };
+
+  // Whether an argument is of the form that placed input `i` was captured with; why it is not.
+  std::optional<Problem::Kind> problem_of_placed(size_t i, const at::Tensor& arg) const;
 
   // Whether the spans of all placed arguments lie apart, which they nearly always do.
   bool placed_lie_apart(const Arguments& at) const;
