@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Generator, Iterator
 from typing import TextIO
 
+import hypothesis
 import pytest
 
 if importlib.util.find_spec("simcann") and importlib.util.find_spec("torch_npu"):
@@ -30,6 +31,10 @@ import torch
 
 import airgraph
 from airgraph.capture.ledger import ledger
+
+# Nothing is gated on time: an example that a busy machine holds up is none that fails.
+hypothesis.settings.register_profile("airgraph", deadline=None)
+hypothesis.settings.load_profile("airgraph")
 
 if "AIRGRAPH_CACHE_DIR" not in os.environ:
     # What tests measure and write is not the user's.

@@ -37,7 +37,7 @@ def conditions() -> st.SearchStrategy[sympy.Basic]:
     return st.one_of(compared, joined.map(lambda parts: parts[0](parts[1], parts[2])), compared.map(sympy.Not))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(conditions(), st.tuples(*[st.integers(1, 40)] * 3))
 def test_it_means_what_sympy_means(condition: sympy.Basic, values: tuple[int, int, int]) -> None:
     given_sizes = dict(zip(map(str, SYMBOLS), values, strict=True))

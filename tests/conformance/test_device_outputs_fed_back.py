@@ -97,7 +97,7 @@ def test_any_use_of_them_gives_what_eager_gives(
     second = torch.compile(lambda s, x: _step(s, x), backend="airgraph", fullgraph=True, options=options)
     examples = 300 if request.config.getoption("--full-sweep") else 15
 
-    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @settings(max_examples=examples, suppress_health_check=list(HealthCheck), derandomize=True)
     @given(st.lists(_STEPS, max_size=40))
     @torch.no_grad()
     def check(steps: list[tuple]) -> None:

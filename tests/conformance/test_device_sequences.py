@@ -110,7 +110,7 @@ def test_any_sequence_gives_what_eager_gives(device: str, modes: dict, request: 
     compiled = [torch.compile(m, backend="airgraph", dynamic=True, fullgraph=True, options=options) for m in models]
     examples = 400 if request.config.getoption("--full-sweep") else 6
 
-    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @settings(max_examples=examples, suppress_health_check=list(HealthCheck), derandomize=True)
     @given(st.lists(_STEPS, max_size=25))
     @torch.no_grad()
     def check(steps: list[tuple]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from own_calls import by_engine, further_off, lying, values
 from torch import Tensor
@@ -63,7 +63,6 @@ def test_long_sums_are_not_further_off(sign: str, k: int) -> None:
     assert further_off(ours, theirs, exact) <= 1.02
 
 
-@settings(deadline=None)
 @given(
     rows=st.integers(9, 60),
     n=st.integers(1, 90),

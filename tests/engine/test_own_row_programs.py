@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from own_calls import by_engine, lying, values
 from torch import Tensor
@@ -138,7 +138,6 @@ def made(seed: int) -> tuple[list[Tensor], str]:
     return operands, "; ".join(parts)
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_random_programs(seed: int) -> None:
     operands, program = made(seed)
@@ -180,7 +179,6 @@ def test_a_mean_of_long_rows_has_two_threads() -> None:
     torch.testing.assert_close(out, x.square().mean(-1, keepdim=True).rsqrt())
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_a_result_may_lie_where_an_operand_lies(seed: int) -> None:
     operands, program = made(seed)

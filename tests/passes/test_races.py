@@ -72,7 +72,7 @@ def _observations(graph: Graph) -> set[frozenset[tuple[Node, Node, Node | None]]
     return set(seen(dict.fromkeys(lines, 0), frozenset(), {}))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(STEPS, max_size=7))
 def test_a_race_is_what_some_order_of_the_streams_shows(steps: list[tuple[str, str | None, int, int]]) -> None:
     graph = graph_of(steps)
@@ -86,7 +86,7 @@ def test_a_race_is_what_some_order_of_the_streams_shows(steps: list[tuple[str, s
     assert len(_observations(module.graph)) == 1
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(STEPS, max_size=12), st.integers(0, 99), st.integers(0, 99))
 @pytest.mark.filterwarnings("ignore:airgraph. random")
 def test_passes_keep_results_and_make_no_race(

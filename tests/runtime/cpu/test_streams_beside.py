@@ -99,7 +99,7 @@ def test_one_after_another_where_the_option_says_so() -> None:
     assert (_row()["streams"], _row()["threads"]) == (2, 1)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(STEPS, max_size=24), st.integers(0, 1000))
 def test_random_programs_give_eagers_results(steps: list[tuple[str, str | None, int, int]], seed: int) -> None:
     gm = module_of(steps)
@@ -124,7 +124,7 @@ def test_random_programs_give_eagers_results(steps: list[tuple[str, str | None, 
             torch.testing.assert_close([x, y], twins, rtol=0, atol=0, equal_nan=True)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(STEPS.filter(lambda step: step[0] != "add_"), max_size=20), st.integers(0, 99), st.integers(0, 99))
 def test_random_programs_that_write_arguments_give_eagers_results(
     steps: list[tuple[str, str | None, int, int]], first: int, second: int
