@@ -29,8 +29,8 @@ ALSO_ON_CUDA := tests/torchair/test_documents.py $(patsubst %,tests/standin/test
 # What is about memory and order on a device runs in the worst order that its streams allow, and mostly waits.
 HOSTILE := $(patsubst %,tests/conformance/test_device_%.py,held_outputs memory_of_others outputs outputs_fed_back pools sequences streams streams_beside)
 FOR_HOSTILE := -n $(shell expr 2 \* $(WORKERS)) --dist worksteal $(HOSTILE)
-# On PATH for ninja, which torch looks up there, and for every other tool of the environment.
-WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
+# On PATH for ninja, which torch looks up there, and for every other tool of the environment; ninja counts its own jobs.
+WITH_VENV := MAKEFLAGS= PATH="$(abspath $(BIN)):$$PATH"
 PIP := $(WITH_VENV) $(BIN)/python -m pip --disable-pip-version-check
 
 # What an installed package depends on. Folders are listed too, so that a removed file counts as a change.
