@@ -14,10 +14,10 @@ __all__ = ["FourTensors"]
 class FourTensors(nn.Module):
     """Two side streams, two events, a tensor that is recorded on a stream, a constant that is written."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str = "cpu", size: int = 4) -> None:
         super().__init__()
         self.first, self.second = airgraph.Event("66"), airgraph.Event("77")
-        self.constant = torch.ones(64, 64, device=device)
+        self.register_buffer("constant", torch.ones(size, size, device=device))
 
     def forward(self, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, ...]:
         added = a + b
@@ -28,7 +28,7 @@ class FourTensors(nn.Module):
             ops.record_stream(added, "1")
             self.second.record()
         main = added @ d
-        with scope.stream("2"):
+        with scope.stream("2", priority=-1):
             self.second.wait()
             together = multiplied + a
         self.constant.add_(1)

@@ -117,7 +117,7 @@ runpy.{run} run_name="__main__")
 def start_command(
     *command: str, folder: Path | None = None, timeout_s: float = 300, device: str = "cpu", **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """The same from nothing, also with what would follow `python` first, such as its own options."""
+    """The same from nothing. For the CPU also with options of `python`, which come first."""
     return _started([*launched_with(device), *command], timeout_s, environment, folder)
 
 

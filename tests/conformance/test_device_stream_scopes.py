@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from doors import both_doors, through
+from four_tensors import FourTensors
 from reports import report
 from torch import Tensor, nn
 
@@ -15,30 +16,6 @@ import airgraph
 from airgraph import ops, scope
 from airgraph.errors import StreamError
 from airgraph.runtime.registry import runtime_for
-
-
-class FourTensors(nn.Module):
-    """As the documentation of Ascend's TorchAir shows it: two side streams, two events, a constant that is written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = airgraph.Event("66"), airgraph.Event("77")
-        self.register_buffer("constant", torch.ones(4, 4))
-
-    def forward(self, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        added = a + b
-        self.first.record()
-        with scope.stream("1"):
-            self.first.wait()
-            multiplied = added @ c
-            ops.record_stream(added, "1")
-            self.second.record()
-        main = added @ d
-        with scope.stream("2", priority=-1):
-            self.second.wait()
-            together = multiplied + a
-        self.constant.add_(1)
-        return multiplied, main, together
 
 
 class Nested(nn.Module):
@@ -111,10 +88,10 @@ def test_they_trace_without_a_break(device: str) -> None:
 @torch.no_grad()
 def test_a_cached_graph_keeps_them(device: str, tmp_path: Path) -> None:
     for _ in range(2):
-        model = FourTensors().to(device)
+        model = FourTensors(device)
         call = through("cached", model.forward, tmp_path, strict=True)
         given = _arguments(model, device)
-        torch.testing.assert_close(call(*given), FourTensors().to(device)(*given))
+        torch.testing.assert_close(call(*given), FourTensors(device)(*given))
     (file,) = call.files
     text = airgraph.inference.readable_cache(file, print_output=False)
     lines = text.splitlines()
@@ -189,12 +166,12 @@ def test_equal_tags_of_events_are_one_event(device: str, recwarn: pytest.Warning
 
 @torch.no_grad()
 def test_two_models_may_use_one_tag(device: str) -> None:
-    models = [FourTensors().to(device), FourTensors().to(device)]
+    models = [FourTensors(device), FourTensors(device)]
     calls = [torch.compile(model, backend="airgraph", fullgraph=True) for model in models]
     for _ in range(3):
         for call in calls:
             given = _arguments(models[0], device)
-            torch.testing.assert_close(call(*given)[:2], FourTensors().to(device)(*given)[:2])
+            torch.testing.assert_close(call(*given)[:2], FourTensors(device)(*given)[:2])
 
 
 class Tokens(nn.Module):
@@ -302,7 +279,7 @@ def test_graphs_by_turns_make_no_new_streams_and_events(device: str) -> None:
     if device == "cpu":
         pytest.skip("streams of the CPU are no objects of a device")
     runtime = runtime_for(device)
-    calls = [torch.compile(FourTensors().to(device), backend="airgraph", fullgraph=True) for _ in range(2)]
+    calls = [torch.compile(FourTensors(device), backend="airgraph", fullgraph=True) for _ in range(2)]
     given = _arguments(FourTensors(), device)
     counts = set()
     for _ in range(5):
@@ -323,7 +300,7 @@ def test_events_of_graphs_that_are_gone_are_used_again(device: str, monkeypatch:
     for _ in range(3):
         gc.collect()
         before = len(made)
-        call = torch.compile(FourTensors().to(device), backend="airgraph", fullgraph=True)
+        call = torch.compile(FourTensors(device), backend="airgraph", fullgraph=True)
         call(*_arguments(FourTensors(), device))
         del call
         torch._dynamo.reset()

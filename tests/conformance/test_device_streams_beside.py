@@ -44,7 +44,7 @@ def test_four_tensors_on_three_streams(device: str, request: pytest.FixtureReque
         pytest.skip("tests/runtime/cpu/test_streams_beside.py does it on the CPU, with threads for all streams")
     is_long = device == "npu" and _schedule(device) == "adversarial"
     times = 1000 if is_long or request.config.getoption("--full-sweep") else 100
-    model, twin = FourTensors(device), FourTensors(device)
+    model, twin = FourTensors(device, 64), FourTensors(device, 64)
     call = torch.compile(model, backend="airgraph", fullgraph=True)
     for number in range(times):
         given = [torch.full((64, 64), float(number % 7 + i), device=device) for i in range(4)]

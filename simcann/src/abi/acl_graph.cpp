@@ -8,6 +8,7 @@
 
 #include "abi/graph_json.h"
 #include "simdevice/engine/capture.h"
+#include "abi/with_stream.h"
 #include "runtime.h"
 #include "status.h"
 #include "simdevice/trace.h"
@@ -15,13 +16,6 @@
 using namespace simcann;
 
 namespace {
-
-template <typename Action>
-aclError with_stream(aclrtStream handle, Action&& action) {
-  const auto stream = Runtime::get().stream(handle);
-  if (!stream) return fail(no_such_stream(handle));
-  return fail(action(stream));
-}
 
 template <typename Action>
 aclError with_graph(aclmdlRI handle, Action&& action) {

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "simdevice/engine/capture.h"
+#include "abi/with_stream.h"
 #include "runtime.h"
 #include "settings.h"
 #include "status.h"
@@ -45,13 +46,6 @@ FailurePtr synchronize_device(Deadline deadline) {
   return first;
 }
 
-template <typename Action>
-aclError on_stream(aclrtStream handle, Action&& action) {
-  const auto stream = Runtime::get().stream(handle);
-  if (!stream) return fail(no_such_stream(handle));
-  return action(stream);
-}
-
 }  // namespace
 
 extern "C" {
@@ -75,7 +69,7 @@ aclError aclrtDestroyStreamForce(aclrtStream stream) {
 
 aclError aclrtStreamAbort(aclrtStream stream) {
   trace(__func__, stream);
-  return on_stream(stream, [](const StreamPtr& target) {
+  return with_stream(stream, [](const StreamPtr& target) {
     target->clear();
     return ACL_SUCCESS;
   });
@@ -83,7 +77,7 @@ aclError aclrtStreamAbort(aclrtStream stream) {
 
 aclError aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout) {
   trace(__func__, stream, timeout);
-  return on_stream(stream, [&](const StreamPtr& target) {
+  return with_stream(stream, [&](const StreamPtr& target) {
     if (auto failure = Runtime::get().captures.refuse_if_captured(target, "synchronising")) return fail(failure);
     return fail(synchronize(target, deadline_after(timeout)));
   });
@@ -101,7 +95,7 @@ aclError aclrtSynchronizeDevice() { return aclrtSynchronizeDeviceWithTimeout(-1)
 
 aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus* status) {
   trace(__func__, stream);
-  return on_stream(stream, [&](const StreamPtr& target) {
+  return with_stream(stream, [&](const StreamPtr& target) {
     if (auto failure = Runtime::get().captures.refuse_if_captured(target, "querying")) return fail(failure);
     *status = target->idle() ? ACL_STREAM_STATUS_COMPLETE : ACL_STREAM_STATUS_NOT_READY;
     return fail(target->failure());
@@ -109,21 +103,21 @@ aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus* status) {
 }
 
 aclError aclrtStreamGetId(aclrtStream stream, int32_t* streamId) {
-  return on_stream(stream, [&](const StreamPtr& target) {
+  return with_stream(stream, [&](const StreamPtr& target) {
     *streamId = target->id();
     return ACL_SUCCESS;
   });
 }
 
 aclError aclrtStreamGetPriority(aclrtStream stream, uint32_t* priority) {
-  return on_stream(stream, [&](const StreamPtr& target) {
+  return with_stream(stream, [&](const StreamPtr& target) {
     *priority = target->priority();
     return ACL_SUCCESS;
   });
 }
 
 aclError aclrtStreamGetFlags(aclrtStream stream, uint32_t* flags) {
-  return on_stream(stream, [&](const StreamPtr& target) {
+  return with_stream(stream, [&](const StreamPtr& target) {
     *flags = target->flags();
     return ACL_SUCCESS;
   });
@@ -131,7 +125,7 @@ aclError aclrtStreamGetFlags(aclrtStream stream, uint32_t* flags) {
 
 aclError aclrtSetStreamFailureMode(aclrtStream stream, uint64_t mode) {
   trace(__func__, stream, mode);
-  return on_stream(stream, [&](const StreamPtr& target) {
+  return with_stream(stream, [&](const StreamPtr& target) {
     target->set_on_failure(mode == ACL_STOP_ON_FAILURE ? Stream::OnFailure::stop : Stream::OnFailure::go_on);
     return ACL_SUCCESS;
   });
@@ -140,7 +134,7 @@ aclError aclrtSetStreamFailureMode(aclrtStream stream, uint64_t mode) {
 aclError aclrtSetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType, aclrtStreamAttrValue* value) {
   trace(__func__, stream, stmAttrType);
   if (stmAttrType == ACL_STREAM_ATTR_FAILURE_MODE) return aclrtSetStreamFailureMode(stream, value->failureMode);
-  return on_stream(stream, [&](const StreamPtr& target) {
+  return with_stream(stream, [&](const StreamPtr& target) {
     if (stmAttrType == ACL_STREAM_ATTR_PRIORITY) target->set_priority(value->streamPriority);
     return ACL_SUCCESS;  // the others have nothing to act on here
   });

@@ -4,15 +4,13 @@ from typing import Any
 
 import pytest
 import torch
+from native_engine import native
 from reports import report
 from torch import Tensor
 
 import airgraph
 from airgraph import scope
 from airgraph.runtime.cpu import assemble, beside
-from airgraph.runtime.engine.loading import engine
-
-native = pytest.mark.skipif(not hasattr(engine(), "simd_level"), reason="the engine in Python has no threads")
 
 
 def _row() -> dict[str, Any]:

@@ -5,12 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from native_engine import native
 from process import output_of
-
-from airgraph.runtime.engine.loading import engine
-
-native = pytest.mark.skipif(not hasattr(engine(), "simd_level"), reason="the engine in Python has no threads")
-
 
 _SETUP = f"""
 import os, gc, sys

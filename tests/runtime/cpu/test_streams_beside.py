@@ -15,6 +15,7 @@ from doors import both_doors, through
 from four_tensors import FourTensors
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from native_engine import native
 from random_streams import STEPS, copied_at_the_end, module_of
 from reports import report
 from torch import Tensor, nn
@@ -33,8 +34,6 @@ from airgraph.runtime.cpu import beside
 from airgraph.runtime.cpu.runtime import CpuRuntime
 from airgraph.runtime.engine.loading import engine
 from airgraph.runtime.recording.inputs import decide_inputs
-
-native = pytest.mark.skipif(not hasattr(engine(), "simd_level"), reason="the engine in Python has no threads")
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +80,7 @@ def test_streams_run_on_threads(door: str, tmp_path: Path) -> None:
 
 @torch.no_grad()
 def test_four_tensors_a_thousand_times() -> None:
-    model, twin = FourTensors("cpu"), FourTensors("cpu")
+    model, twin = FourTensors(size=64), FourTensors(size=64)
     call = torch.compile(model, backend="airgraph", fullgraph=True)
     for number in range(1000):
         given = [torch.full((64, 64), float(number % 7 + i)) for i in range(4)]
