@@ -13,6 +13,9 @@ PYTEST_ARGS ?=
 # NPU=0 leaves out the tests on the simulated Ascend runtime, where torch_npu has no wheel.
 NPU ?= 1
 
+# Python compiles at first use what of the packages is used, a part of them: a third of the time of an installation.
+export PIP_NO_COMPILE := 1
+
 VENV := .venv
 BIN := $(VENV)/bin
 # CUDA=0 leaves out the tests on the simulated CUDA runtime.

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
+import shutil
 import sys
+import sysconfig
 from pathlib import Path
 from types import ModuleType
 
@@ -12,7 +15,7 @@ from setuptools import setup
 
 try:
     import torch
-    from torch.utils.cpp_extension import BuildExtension, CppExtension
+    from torch.utils.cpp_extension import BuildExtension, CppExtension, get_cxx_compiler
 except ModuleNotFoundError as error:
     if error.name != "torch":
         raise
@@ -43,6 +46,22 @@ def relative(path: str | Path) -> str:
     return (ROOT / path).relative_to(ROOT).as_posix()
 
 
+def check_tools() -> None:
+    """What compiling takes, asked first: the errors of what runs without it end in a traceback and name no remedy."""
+    compiler = get_cxx_compiler()
+    if shutil.which((shlex.split(compiler) or [compiler])[0]) is None:
+        raise SystemExit(
+            f"airgraph: there is no C++ compiler `{compiler}` to build the native engine with. Install one, such as "
+            "with `apt-get install g++`, or set CXX to one that is here, then install airgraph again."
+        )
+    headers = Path(sysconfig.get_path("include"))
+    if not (headers / "Python.h").is_file():
+        raise SystemExit(
+            f"airgraph: Python's headers are needed to build the native engine, and there is no {headers}/Python.h. "
+            "Install them, such as with `apt-get install python3-dev`, then install airgraph again."
+        )
+
+
 class BuildEngine(BuildExtension):
     """Keeps the object files between builds, so that only what changed is compiled again."""
 
@@ -54,6 +73,7 @@ class BuildEngine(BuildExtension):
 
     def build_extensions(self) -> None:
         """Compiles a few files which include the sources; those stay what a source distribution lists."""
+        check_tools()
         for extension in self.extensions:
             extension.depends += extension.sources
             extension.sources = [relative(unit) for unit in flags.units(ROOT, ROOT / self.build_temp / "units")]

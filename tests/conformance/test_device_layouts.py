@@ -52,7 +52,7 @@ def test_programs_that_can_tell_how_an_argument_lies(
     _skip_where_new_values_lie_otherwise(device, name)
     every = request.config.getoption("--full-sweep")
     # Of the cached door the next test takes all of them. What is compared is the engine's, on each device the same.
-    turns = len(_SOME) if door == "cached" else 2 if device == "cpu" else 4
+    turns = len(_SOME) if door == "cached" or device != "cpu" else 3
     some = _by_turns(_SOME, list(PROGRAMS).index(name), of=turns)
     for dynamic in (True, False) if every else (True,):
         for layout in LAYOUTS if every else some:
@@ -71,7 +71,7 @@ def test_one_callable_for_arguments_that_lie_in_many_ways(
     call = through("cached", PROGRAMS[name], tmp_path)
     # Which layouts may share a trace is decided alike for all devices: all of them are taken on the CPU.
     every = device == "cpu" or request.config.getoption("--full-sweep")
-    some = _SOME if every else _by_turns(_SOME, list(PROGRAMS).index(name), of=2)
+    some = _SOME if every else _by_turns(_SOME, list(PROGRAMS).index(name), of=3)
     for layout in [*some, *some]:
         _calls(PROGRAMS[name], call, layout, device)
 
@@ -86,7 +86,7 @@ def test_arguments_used_in_place_that_lie_in_many_ways(
     program = PROGRAMS[name]
     call = torch.compile(program, backend="airgraph", dynamic=False, options=options)
     every = request.config.getoption("--full-sweep")
-    for layout in _SOME[:4] if every else _by_turns(_SOME[:4], list(PROGRAMS).index(name), of=2):
+    for layout in _SOME[:4] if every else _by_turns(_SOME[:4], list(PROGRAMS).index(name), of=4):
         x = LAYOUTS[layout](device)
         for _ in range(2):
             # Of the argument that was kept, "copy" writes the values anew.
