@@ -87,9 +87,8 @@ class Report:
         """Draw what the name of the file says.
 
         `….json`, such as `trace.json`: when each call ran, for Perfetto and Chrome. `streams.html`: the same as a page.
-        Both need a report of `explain(profile=True)`; graphs of CUDA and Ascend have no calls in them. Other names: the
-        memory of all pools as a page: arenas by step, sharing, input roles. Graphs that were dropped since the snapshot
-        have no arena in it.
+        Both need a report of `explain(profile=True)`. Other names: the memory of all pools as a page: arenas by step,
+        sharing, input roles. Graphs that were dropped since the snapshot have no arena in it.
         Raises OptionError where there is no profile, an ImportError that says what to install where plotly is missing,
         and OSError if the file cannot be written.
         """
@@ -156,8 +155,8 @@ class Report:
 def explain(profile: bool = False) -> Report:
     """What has been captured, skipped and recaptured in this process so far.
 
-    profile: with when each call of each graph runs. For that, graphs of the CPU are replayed on memory of their own: no
-    argument and no result changes, but operators of your own are called, and what a graph takes is taken once more.
+    profile: with when each call of each graph runs. For that, graphs are run on memory of their own: no argument and no
+    result changes, but operators of your own are called, and what a graph takes is taken once more.
     """
     records = list(ledger.records)
     for record in records:

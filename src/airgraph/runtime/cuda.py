@@ -72,6 +72,11 @@ class CudaRuntime(AcceleratorRuntime):
     def pool_segments(self, pool_handle: Any) -> list[dict[str, Any]]:
         return allocators.cuda_pool_segments(pool_handle)
 
+    times_graphs = True
+
+    def new_timing_event(self) -> Any:
+        return torch.cuda.Event(enable_timing=True, external=True)
+
     def start_routing(self, device: torch.device, pool_handle: Any) -> None:
         allocators.cuda_start_routing(device, pool_handle)
 

@@ -124,9 +124,9 @@ class DeviceGraph(Protocol):
         ...
 
     def profile(self) -> Sequence[Span]:
-        """When each call runs, of a replay on memory of its own; empty where the device does not tell.
+        """When each call runs, of a run on memory of its own.
 
-        Raises ReplayError.
+        Raises ReplayError, or UnsupportedGraph, where one fails on what stands for the arguments.
         """
         ...
 

@@ -20,6 +20,7 @@ from airgraph.program.operators import is_view_operator
 from airgraph.program.program import CaptureProgram
 from airgraph.program.streams import priorities_of
 from airgraph.runtime.accelerator.streams import CaptureStreams, StreamsDevice
+from airgraph.runtime.accelerator.timing import Timing
 from airgraph.runtime.engine.loading import engine
 from airgraph.runtime.protocol import Capabilities, FailedCall
 from airgraph.runtime.recording.collection import uncollected
@@ -133,25 +134,35 @@ class Capture:
                 raise FailedCall(error.__cause__ or error) from error
             raise
 
-    def record(self) -> Recorded:
-        """Raises UnsupportedGraph, after which device and pool are as before."""
+    def run_timed(self, timing: Timing) -> None:
+        """Run the program as it is captured, on its streams, on the arguments themselves."""
+        _Run(self.device, self.program, self.inputs, streams=self._streams(), timing=timing).run()
+
+    def record(self, timing: Timing | None = None) -> Recorded:
+        """timing: its events are recorded at each replay.
+
+        Raises UnsupportedGraph, after which device and pool are as before.
+        """
         try:
-            return self._attempt(self.pool)
+            return self._attempt(self.pool, timing=timing)
         except _EndFailed as failed:
             operator, source = self._culprit()
             raise self.device.obstacle(failed.error, operator, source) from failed.error
 
-    def _attempt(self, pool: Any, stop_before: int | None = None) -> Recorded:
-        """stop_before: capture only the calls before this one."""
-        graph = self.device.new_graph()
+    def _streams(self) -> CaptureStreams | None:
         priorities = priorities_of(self.program.gm.graph)
         room = self.device.capabilities.max_streams
         most = self.options.max_streams if self.options.max_streams is not None else (room or sys.maxsize) - 1
-        streams = CaptureStreams.of(self.device, priorities, most)
+        return CaptureStreams.of(self.device, priorities, most)
+
+    def _attempt(self, pool: Any, stop_before: int | None = None, timing: Timing | None = None) -> Recorded:
+        """stop_before: capture only the calls before this one."""
+        graph = self.device.new_graph()
+        streams = self._streams()
         beside = [] if streams is None else streams.taken
         # Those of another pool's graphs, which may run meanwhile.
         self.device.forget_workspaces(beside)
-        run = _Run(self.device, self.program, self.inputs, self.buffers, stop_before, streams)
+        run = _Run(self.device, self.program, self.inputs, self.buffers, stop_before, streams, timing)
         outputs: list[Any] = []
         try:
             with uncollected(), _block_class()(self, graph, pool), suppress(_Stopped):
@@ -208,10 +219,12 @@ class _Run(Walk):
         buffers: dict[int, torch.Tensor] | None = None,
         stop_before: int | None = None,
         streams: CaptureStreams | None = None,
+        timing: Timing | None = None,
     ) -> None:
         """Without buffers the arguments themselves are used, as in eager; without streams all work is on one."""
         super().__init__(program, inputs)
         self._streams = streams
+        self._timing = timing
         self.overlaps = streams is not None
         self._device = device
         self._buffers = buffers or {}
@@ -238,6 +251,8 @@ class _Run(Walk):
     def mark(self, node: Node) -> None:
         if self._streams is not None:
             self._streams.mark(node)
+        if self._timing is not None:
+            self._timing.mark(node)
 
     def buffer_for(self, given: CaptureInput, form: BufferForm) -> torch.Tensor:
         return self._buffers.get(given.index, given.arg)
@@ -252,11 +267,16 @@ class _Run(Walk):
         self.calls += not is_view_operator(op)
         try:
             if self._streams is None or self.stream is None:
-                return op(*args, **kwargs)
+                return self._called(op, args, kwargs, where)
             with self._streams.around(self.stream):
-                return op(*args, **kwargs)
+                return self._called(op, args, kwargs, where)
         except RuntimeError as error:
             raise self._device.obstacle(error, op.name(), where) from error
+
+    def _called(self, op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], where: str) -> Any:
+        if self._timing is None:
+            return op(*args, **kwargs)
+        return self._timing.call(op, args, kwargs, self.stream, where)
 
     def as_eager(self) -> list[Any]:
         """What the program returns, once it is done: views of arguments, and the rest in memory of its own."""

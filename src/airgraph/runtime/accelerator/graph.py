@@ -78,8 +78,10 @@ class AcceleratorGraph(LaunchedGraph):
         """A launch beside this graph's, for outputs of another run in the same pool."""
         return self._new_launch()
 
-    def complete(self, recorded: Recorded, first_outputs: list[Any] | None) -> None:
-        """first_outputs: see `DeviceGraph`."""
+    def complete(
+        self, recorded: Recorded, first_outputs: list[Any] | None, profile: Callable[[], tuple[Span, ...]]
+    ) -> None:
+        """first_outputs, profile: see `DeviceGraph`."""
         self._graph = recorded.graph
         self._launch.replay = recorded.graph.replay
         self.set_outputs(self.outputs_of(recorded.outputs, self._launch))
@@ -89,6 +91,7 @@ class AcceleratorGraph(LaunchedGraph):
         self.streams = recorded.streams
         self._held = recorded.held
         self.first_outputs = first_outputs
+        self._profile = profile
 
     def _new_launch(self) -> Any:
         pool = self._lease.pool
@@ -112,8 +115,7 @@ class AcceleratorGraph(LaunchedGraph):
         return ()
 
     def profile(self) -> tuple[Span, ...]:
-        """Nothing: a device replays its graph as one."""
-        return ()
+        return self._profile()
 
     def close(self) -> None:
         self._launch.close()

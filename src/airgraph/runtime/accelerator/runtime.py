@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -27,13 +27,19 @@ from airgraph.runtime.accelerator.first_call import FirstCall
 from airgraph.runtime.accelerator.footprint import predict_footprint
 from airgraph.runtime.accelerator.graph import AcceleratorGraph
 from airgraph.runtime.accelerator.pool import DevicePool
+from airgraph.runtime.accelerator.stand_ins import StandIn, stand_ins_of, taken
 from airgraph.runtime.accelerator.streams import EventPool
+from airgraph.runtime.accelerator.timing import Timing
 from airgraph.runtime.engine.loading import engine
 from airgraph.runtime.protocol import Capabilities, FailedCall
 from airgraph.runtime.recording.inputs import CaptureInput, buffer_forms
+from airgraph.runtime.timeline import Span
 
 __all__ = ["AcceleratorRuntime", "Failure"]
 
+_Made = TypeVar("_Made")
+# The first ones of a profile fetch memory.
+_ROUNDS = 3
 
 # A graph releases its pool only if its capture ended well (pytorch issue 190348). Where that is mended, releasing it
 # here would be once too often.
@@ -101,6 +107,13 @@ class AcceleratorRuntime(ABC):
     @abstractmethod
     def release_pool(self, device: torch.device, pool_handle: Any) -> None:
         """Take back one use of a pool."""
+
+    # Whether an event within a graph notes its time at each replay.
+    times_graphs = False
+
+    def new_timing_event(self) -> Any:
+        """An event that notes its time, also as part of a graph where that `times_graphs`."""
+        return self.module.Event(enable_timing=True)
 
     # The device's own settings that kernels are chosen by, beside those that torch has for all; None: it has none.
     settings: Callable[[], Hashable] | None = None
@@ -185,10 +198,52 @@ class AcceleratorRuntime(ABC):
         self._check_random_operators(program)
         if self._recording == threading.get_ident():
             raise UnsupportedGraph("it is called by an operator of a graph that is being captured")
-        with self._lock, torch.no_grad(), self.module.device(program.device):
+        return self._alone_on(program.device, lambda: self._record(program, inputs, pool, options, call))
+
+    def profile(self, program: CaptureProgram, arguments: Sequence[StandIn], options: Options) -> tuple[Span, ...]:
+        """When each operator of a program runs, on memory of its own: no argument changes, and no random state.
+
+        Where the device notes times within a graph a replay is timed, else the operators one by one, as in eager.
+        Raises UnsupportedGraph where one fails on what stands for the arguments.
+        """
+        with torch.random.fork_rng([program.device.index or 0], device_type=self.device_type):
+            return self._alone_on(program.device, lambda: self._profile(program, arguments, options))
+
+    def _profile(self, program: CaptureProgram, arguments: Sequence[StandIn], options: Options) -> tuple[Span, ...]:
+        side, current = self._side_stream(program.device), self.module.current_stream()
+        side.wait_stream(current)
+        try:
+            with self.module.stream(side):
+                inputs = taken(arguments, program.device)
+                return self._timed(Capture(self, program, inputs, {}, self.open_pool(program.device), options))
+        except RuntimeError as error:
+            raise self.obstacle(error) from error
+        finally:
+            current.wait_stream(side)
+
+    def _timed(self, capture: Capture) -> tuple[Span, ...]:
+        timing = Timing(self.new_timing_event)
+        if self.times_graphs:
+            graph = capture.record(timing).graph
+            try:
+                for _ in range(_ROUNDS):
+                    graph.replay()
+                self.module.synchronize()
+                return timing.spans()
+            finally:
+                capture.discard(graph)
+        for _ in range(_ROUNDS):
+            timing = Timing(self.new_timing_event)
+            capture.run_timed(timing)
+        self.module.synchronize()
+        return timing.spans()
+
+    def _alone_on(self, device: torch.device, work: Callable[[], _Made]) -> _Made:
+        """One thread at a time runs operators for a graph."""
+        with self._lock, torch.no_grad(), self.module.device(device):
             try:
                 self._recording = threading.get_ident()
-                return self._record(program, inputs, pool, options, call)
+                return work()
             finally:
                 self._recording = None
 
@@ -237,7 +292,8 @@ class AcceleratorRuntime(ABC):
                 side.synchronize()
                 recorded = capture.record()
             self.module.current_stream().wait_stream(side)
-            graph.complete(recorded, None if first is None else first.outputs())
+            profile = functools.partial(self.profile, program, stand_ins_of(inputs), options)
+            graph.complete(recorded, None if first is None else first.outputs(), profile)
             arena_nbytes = max(predicted.arena_nbytes, pool.footprint.arena_nbytes - before)
         except FailedCall:
             self._recover()

@@ -1,0 +1,108 @@
+"""A profile tells when each operator of a graph runs, on which stream and after what, and changes nothing."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import airgraph
+from airgraph import scope
+from airgraph.runtime.cpu import beside
+
+
+@pytest.fixture(autouse=True)
+def _beside_whatever_it_brings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(beside, "_LEAST_GAIN_NS", float("-inf"))
+    monkeypatch.setattr(beside, "_cores", lambda: 2)
+    with torch.no_grad():
+        yield
+
+
+class Beside(nn.Module):
+    """Writes an argument, draws random numbers, and computes on two streams."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.forked, self.done = airgraph.Event("forked"), airgraph.Event("done")
+        self.side = nn.Linear(16, 16)
+
+    def forward(self, x: Tensor, state: Tensor, rows: Tensor) -> Tensor:
+        chosen = nn.functional.embedding(rows, x)
+        self.forked.record()
+        with scope.stream("side"):
+            self.forked.wait()
+            beside = self.side(chosen)
+            self.done.record()
+        main = chosen.sin() + torch.rand_like(chosen)
+        state.add_(1)
+        self.done.wait()
+        return main + beside
+
+
+@pytest.fixture(params=[True, False], ids=["copied", "in place"])
+def called(request: pytest.FixtureRequest, device: str) -> tuple[Callable[..., Any], nn.Module, list[Tensor]]:
+    """A compiled model, the model, and arguments that it has been called with."""
+    model = Beside().to(device)
+    call = torch.compile(model, backend="airgraph", fullgraph=True, options={"clone_input": request.param})
+    rows = torch.tensor([1, 3], device=device)
+    given = [torch.randn(4, 16, device=device), torch.zeros(3, device=device), rows]
+    torch.manual_seed(3)
+    call(*given)
+    return call, model, given
+
+
+def _timeline() -> Any:
+    (timeline,) = airgraph.explain(profile=True).timelines or ()
+    return timeline
+
+
+def test_it_has_each_operator_on_its_stream(device: str, called: tuple[Any, ...]) -> None:
+    spans = _timeline().spans
+    assert len(spans) == airgraph.explain().graphs[0]["nodes"]
+    names = {span.operator.partition(".")[0] for span in spans}
+    assert {"aten::sin", "aten::embedding"} <= names or device == "cpu"
+    assert {span.stream for span in spans} == {"default", "side"}
+    assert all(0 <= span.begin_ns <= span.end_ns for span in spans) and max(span.end_ns for span in spans) > 0
+    assert min(span.begin_ns for span in spans) == 0
+    waits = [(place, other) for place, span in enumerate(spans) for other in span.waits]
+    assert {(spans[place].stream, spans[other].stream) for place, other in waits} == {
+        ("side", "default"),
+        ("default", "side"),
+    }
+    assert all(spans[other].end_ns <= spans[place].begin_ns for place, other in waits)
+    assert all("test_device_profile.py" in span.source for span in spans)
+    assert {span.nbytes for span in spans} >= {2 * 16 * 4, 3 * 4}
+
+
+def test_it_changes_nothing(device: str, called: tuple[Any, ...]) -> None:
+    call, _, given = called
+    torch.manual_seed(3)
+    result = call(*given)
+    kept = result.clone()
+    module = getattr(torch, device, None)
+    generator = module.get_rng_state() if device != "cpu" else torch.get_rng_state()
+    arguments = [each.clone() for each in given]
+    before = airgraph.explain().to_dict()
+    _timeline()
+    assert airgraph.explain().to_dict() == before
+    assert torch.equal(result, kept) and all(map(torch.equal, given, arguments))
+    assert torch.equal(module.get_rng_state() if device != "cpu" else torch.get_rng_state(), generator)
+    torch.manual_seed(3)
+    assert torch.equal(call(*given), kept)
+
+
+def test_arguments_that_are_gone_are_stood_in_for(device: str, called: tuple[Any, ...]) -> None:
+    call, model, given = called
+    given.clear()
+    weight = model.side.weight.detach().clone()
+    model.side.weight.untyped_storage().resize_(0)
+    assert len(_timeline().spans) == airgraph.explain().graphs[0]["nodes"]
+    model.side.weight.data = weight
+    rows = torch.tensor([1, 3], device=device)
+    x, state = torch.randn(4, 16, device=device), torch.zeros(3, device=device)
+    torch.manual_seed(3)
+    ours = call(x, state, rows)
+    torch.manual_seed(3)
+    torch.testing.assert_close(ours, model(x, torch.zeros(3, device=device), rows))
