@@ -130,14 +130,17 @@ def find_smollm2() -> Path:
 
 @contextmanager
 def _read_once() -> Iterator[None]:
-    """Let transformers parse a file once, where it does so anew for tokenizer, configuration and weights: 4 s each."""
+    """Let transformers parse a file once, where it does so anew for tokenizer, configuration and weights: 4 s each. So
+    with the names of its tensors, which it works out for each module of the model."""
     gguf: Any = importlib.import_module("gguf")
-    reader = gguf.GGUFReader
-    gguf.GGUFReader = functools.cache(reader)
+    before = {name: getattr(gguf, name) for name in ("GGUFReader", "get_tensor_name_map")}
+    for name, made in before.items():
+        setattr(gguf, name, functools.cache(made))
     try:
         yield
     finally:
-        gguf.GGUFReader = reader
+        for name, made in before.items():
+            setattr(gguf, name, made)
 
 
 def _load_smollm2(device: str, on_step: Progress) -> LanguageModel:
