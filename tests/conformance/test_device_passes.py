@@ -1,9 +1,12 @@
 """What the passes make of a graph runs on every device, and copies less."""
 
+from typing import Any
+
 import pytest
 import torch
 from reports import counters, report
 from torch import Tensor
+from torch.fx import GraphModule
 
 _CACHE = (1, 2, 32, 8)
 
@@ -48,3 +51,36 @@ def test_parts_of_cats_are_made_in_them(device: str, dynamic: bool) -> None:
     assert found["passes"]["remove_cat_ops"] >= 4
     assert found["counters"]["eager_calls"] == 0
     assert all(graph["state"] == "captured" for graph in found["graphs"])
+
+
+def _spreads(gm: GraphModule, example_inputs: Any, options: Any) -> None:
+    # In place, or not yet.
+    found = [node for node in gm.graph.nodes if "aten.relu" in str(node.target)]
+    for number, node in enumerate(found):
+        node.meta["stream"] = f"side {number % 3}"
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("where", ["post_grad_custom_pre_pass", "post_grad_custom_post_pass"])
+def test_what_a_pass_of_the_user_s_puts_on_streams_is_in_order(device: str, where: str) -> None:
+    """Also after the built-in passes, which have written in place by then."""
+
+    def program(x: Tensor, state: Tensor) -> Tensor:
+        for _ in range(6):
+            x = (x @ x).mul(0.1).relu()
+            state.add_(x)
+        return x + state
+
+    options = {where: _spreads, "kernels": "exact"}
+    compiled = torch.compile(program, backend="airgraph", fullgraph=True, options=options)
+    ours, theirs = torch.zeros(64, 64, device=device), torch.zeros(64, 64, device=device)
+    for call in range(10):
+        x = torch.rand(64, 64, device=device)
+        if call:
+            out = compiled(x, ours)
+        else:
+            with pytest.warns(UserWarning, match="nothing orders the two.* The second now waits for the first"):
+                out = compiled(x, ours)
+        torch.testing.assert_close(out, program(x, theirs))
+        torch.testing.assert_close(ours, theirs)
+    assert report()["graphs"][0]["streams"] == 4 and report()["passes"]["stream_check"] > 0
