@@ -20,6 +20,21 @@ def _beside_whatever_it_brings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None
         yield
 
 
+_fails = False
+
+
+@torch.library.custom_op("airgraph_tests::fails_when_told", mutates_args=())
+def fails_when_told(x: Tensor) -> Tensor:
+    if _fails:
+        raise RuntimeError("as it was told")
+    return x + 1
+
+
+@fails_when_told.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
 class Beside(nn.Module):
     """Writes an argument, draws random numbers, and computes on two streams."""
 
@@ -106,3 +121,19 @@ def test_arguments_that_are_gone_are_stood_in_for(device: str, called: tuple[Any
     ours = call(x, state, rows)
     torch.manual_seed(3)
     torch.testing.assert_close(ours, model(x, torch.zeros(3, device=device), rows))
+
+
+def test_an_operator_that_fails_is_named_and_the_graph_stays(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(x: Tensor) -> Tensor:
+        return fails_when_told(x @ x) * 2
+
+    call = torch.compile(program, backend="airgraph", fullgraph=True)
+    x = torch.rand(8, 8, device=device)
+    expected = program(x)
+    torch.testing.assert_close(call(x), expected)
+    with monkeypatch.context() as told:
+        told.setitem(globals(), "_fails", True)
+        with pytest.warns(UserWarning, match=r"has no profile: .*as it was told"):
+            assert not airgraph.explain(profile=True).timelines
+    torch.testing.assert_close(call(x), expected)
+    assert len(_timeline().spans) >= 2

@@ -216,7 +216,11 @@ class AcceleratorRuntime(ABC):
             with self.module.stream(side):
                 inputs = taken(arguments, program.device)
                 return self._timed(Capture(self, program, inputs, {}, self.open_pool(program.device), options))
+        except UnsupportedGraph:
+            self._recover()
+            raise
         except RuntimeError as error:
+            self._recover()
             raise self.obstacle(error) from error
         finally:
             current.wait_stream(side)
