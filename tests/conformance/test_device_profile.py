@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 import torch
+from profiled_model import Beside
 from torch import Tensor, nn
 
 import airgraph
-from airgraph import scope
 from airgraph.runtime.cpu import beside
 
 
@@ -33,27 +33,6 @@ def fails_when_told(x: Tensor) -> Tensor:
 @fails_when_told.register_fake
 def _(x: Tensor) -> Tensor:
     return torch.empty_like(x)
-
-
-class Beside(nn.Module):
-    """Writes an argument, draws random numbers, and computes on two streams."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.forked, self.done = airgraph.Event("forked"), airgraph.Event("done")
-        self.side = nn.Linear(16, 16)
-
-    def forward(self, x: Tensor, state: Tensor, rows: Tensor) -> Tensor:
-        chosen = nn.functional.embedding(rows, x)
-        self.forked.record()
-        with scope.stream("side"):
-            self.forked.wait()
-            beside = self.side(chosen)
-            self.done.record()
-        main = chosen.sin() + torch.rand_like(chosen)
-        state.add_(1)
-        self.done.wait()
-        return main + beside
 
 
 @pytest.fixture(params=[True, False], ids=["copied", "in place"])
@@ -87,7 +66,7 @@ def test_it_has_each_operator_on_its_stream(device: str, called: tuple[Any, ...]
         ("default", "side"),
     }
     assert all(spans[other].end_ns <= spans[place].begin_ns for place, other in waits)
-    assert all("test_device_profile.py" in span.source for span in spans)
+    assert all("profiled_model.py" in span.source for span in spans)
     assert {span.nbytes for span in spans} >= {2 * 16 * 4, 3 * 4}
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 from browser import drawn_by_a_browser, needs_a_browser
+from profiled_model import Beside
 from torch import Tensor, nn
 
 import airgraph
-from airgraph import scope
 from airgraph.errors import OptionError
 from airgraph.runtime.cpu import beside
 
@@ -23,27 +23,6 @@ def _beside_whatever_it_brings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     monkeypatch.setattr(beside, "_cores", lambda: 2)
     with torch.no_grad():
         yield
-
-
-class Beside(nn.Module):
-    """Writes an argument, draws random numbers, and computes on two streams."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.forked, self.done = airgraph.Event("forked"), airgraph.Event("done")
-        self.side = nn.Linear(16, 16)
-
-    def forward(self, x: Tensor, state: Tensor, rows: Tensor) -> Tensor:
-        chosen = nn.functional.embedding(rows, x)
-        self.forked.record()
-        with scope.stream("side"):
-            self.forked.wait()
-            beside = self.side(chosen)
-            self.done.record()
-        main = chosen.sin() + torch.rand_like(chosen)
-        state.add_(1)
-        self.done.wait()
-        return main + beside
 
 
 def _call(model: nn.Module) -> tuple[Any, tuple[Tensor, ...]]:
@@ -88,8 +67,9 @@ def test_a_trace_has_each_call_on_its_stream(tmp_path: Path) -> None:
     by_stream = {track: [c["name"] for c in calls if c["tid"] == tid] for tid, track in tracks.items()}
     assert by_stream["stream side"] == ["aten::addmm"]
     (addmm,) = (each for each in calls if each["name"] == "aten::addmm")
-    line = Beside.forward.__code__.co_firstlineno + 5
-    assert addmm["args"]["line"].endswith(f"{Path(__file__).name}:{line}") and addmm["args"]["bytes"] == 2 * 16 * 4
+    code = Beside.forward.__code__
+    line = f"{Path(code.co_filename).name}:{code.co_firstlineno + 5}"
+    assert addmm["args"]["line"].endswith(line) and addmm["args"]["bytes"] == 2 * 16 * 4
     assert all(each["dur"] >= 0 and each["ts"] >= 0 for each in calls)
     # An arrow for the fork and one for the join, each from a call to one that begins after that has ended.
     starts = {event["id"]: event for event in events if event["ph"] == "s"}
