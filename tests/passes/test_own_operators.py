@@ -36,6 +36,12 @@ def int8_arguments(dtype: torch.dtype = torch.bfloat16, rows: int = ROWS) -> tup
     return torch.randn(rows, K).to(dtype), torch.randint(-128, 128, (N, K), dtype=torch.int8), torch.rand(N, 1)
 
 
+def exact_arguments() -> tuple[Tensor, Tensor, Tensor]:
+    """Whose sums float32 holds exactly, in whatever order the libraries of this machine form them."""
+    _, weight, scale = int8_arguments()
+    return torch.randint(-8, 9, (ROWS, K)).float(), weight, scale
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_a_product_with_int8_is_one_operator(dtype: torch.dtype) -> None:
     args = int8_arguments(dtype, rows=8)
@@ -73,14 +79,14 @@ def test_a_matrix_that_is_written_after_such_a_cast_stays_cast() -> None:
 
 
 def test_without_a_scale_too() -> None:
-    x, weight, _ = int8_arguments(torch.float32)
+    x, weight, _ = exact_arguments()
     out, found = changes(lambda x, w: x @ w.t().to(x.dtype) + 1, x, weight)
     assert found["mixed_products"] == 1
     torch.testing.assert_close(out, x @ weight.t().float() + 1)
 
 
 def test_a_scale_of_each_row_stays_an_operator() -> None:
-    x, weight, _ = int8_arguments(torch.float32)
+    x, weight, _ = exact_arguments()
     scale = torch.rand(ROWS, 1)
     out, found = changes(lambda x, w, s: (x @ w.t().to(x.dtype)) * s, x, weight, scale)
     assert found["mixed_products"] == 1
@@ -88,7 +94,7 @@ def test_a_scale_of_each_row_stays_an_operator() -> None:
 
 
 def test_what_also_goes_elsewhere_stays_there() -> None:
-    x, weight, scale = int8_arguments(torch.float32)
+    x, weight, scale = exact_arguments()
 
     def program(x: Tensor, weight: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         cast = weight.t().to(x.dtype)
@@ -108,14 +114,14 @@ def test_many_rows_are_left_to_eagers_kernels(rows: int) -> None:
 
 
 def test_a_weight_that_lies_otherwise_is_left_alone() -> None:
-    x, weight, _ = int8_arguments(torch.float32)
+    x, weight, _ = exact_arguments()
     out, found = changes(lambda x, w: x @ w.to(x.dtype), x, weight.t().contiguous())
     assert found["mixed_products"] == 0
-    torch.testing.assert_close(out, x @ weight.t().float(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(out, x @ weight.t().float())
 
 
 def test_a_weight_that_is_written_afterwards_is_read_before() -> None:
-    x, weight, _ = int8_arguments(torch.float32)
+    x, weight, _ = exact_arguments()
 
     def program(x: Tensor, weight: Tensor) -> Tensor:
         cast = weight.t().to(x.dtype)
