@@ -167,11 +167,8 @@ int Observer::note(PyFrameObject* frame) {
     outermost_ = frame;
     return 0;
   }
-  if (known_.insert(code.ptr()).second) {
-    seen_.push_back({code, globals_of(frame)});
-    if (note_first(code, frame) != 0) {
-      return -1;
-    }
+  if (known_.insert(code.ptr()).second && note_first(code, frame) != 0) {
+    return -1;
   }
   const auto watched = watched_.find(code.ptr());
   if (watched == watched_.end()) {
@@ -184,13 +181,14 @@ int Observer::note(PyFrameObject* frame) {
 }
 
 int Observer::note_first(const py::object& code, PyFrameObject* frame) {
-  const auto own = answer_of(is_own_.ptr(), reinterpret_cast<PyObject*>(frame), nullptr);
-  if (!own) {
+  const auto globals = globals_of(frame);
+  if (!globals || !find_owner(code, globals, frame)) {
     return -1;
   }
-  if (own.is(py::handle(Py_True))) {
-    own_.insert(code.ptr());
+  if (!own_.contains(code.ptr())) {
+    return 0;
   }
+  seen_.push_back({code, globals});
   if (watched_.contains(code.ptr())) {
     return 0;
   }
@@ -202,6 +200,22 @@ int Observer::note_first(const py::object& code, PyFrameObject* frame) {
     watched_.insert_or_assign(code.ptr(), Watched{code, std::move(function)});
   }
   return 0;
+}
+
+bool Observer::find_owner(const py::object& code, const py::object& globals, PyFrameObject* frame) {
+  if (of_others_.contains(globals.ptr())) {
+    return true;
+  }
+  const auto own = answer_of(is_own_.ptr(), reinterpret_cast<PyObject*>(frame), nullptr);
+  if (!own) {
+    return false;
+  }
+  if (own.is(py::handle(Py_True))) {
+    own_.insert(code.ptr());
+  } else if (own.is(py::handle(Py_False))) {
+    of_others_.insert_or_assign(globals.ptr(), globals);
+  }
+  return true;
 }
 
 int Observer::note_built_in(PyFrameObject* frame, PyObject* function) {

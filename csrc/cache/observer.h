@@ -16,16 +16,17 @@
 
 namespace airgraph {
 
-// While it is installed, every code object that begins to run on its thread is kept once, with the globals that it runs
-// in. A profiler that was installed before is called as before. Needs the GIL.
+// While it is installed, every code object of the program's that begins to run on its thread is kept once, with the
+// globals that it runs in. A profiler that was installed before is called as before. Needs the GIL.
 class Observer final : public FrameWatcher {
  public:
   // watched: pairs of a code object and a function, which is called with the frame whenever that code begins to run.
   // passed_over: code objects; what runs below them, and below the end of an object, is neither kept nor watched.
   // built_in: functions in C; on_built_in is called with the frame that calls one of them, and with it.
-  // on_first: called with the frame of a code object that begins to run for the first time; where it returns a
-  // function, that code is watched from then on. is_own: whether the code of a frame is the program's, below which
-  // alone on_built_in need be called.
+  // is_own: called with the frame of a code object that begins to run for the first time. True: it is the program's,
+  // below which alone on_built_in need be called; False: it is not, nor is any other that runs in these globals; None:
+  // it alone is not. on_first: called with that frame where it is; where it returns a function, that code is watched
+  // from then on.
   Observer(const pybind11::list& watched, const pybind11::list& passed_over, const pybind11::list& built_in,
            pybind11::object on_built_in, pybind11::object on_first, pybind11::object is_own);
   Observer(const Observer&) = delete;
@@ -36,7 +37,7 @@ class Observer final : public FrameWatcher {
   void install();
   void remove();
 
-  // (code, globals) of all that ran, in the order of their first run.
+  // (code, globals) of all of the program's that ran, in the order of their first run.
   pybind11::list seen() const;
 
   PyObject* on_frame(const Frame& frame) override;
@@ -49,6 +50,8 @@ class Observer final : public FrameWatcher {
   int note(PyFrameObject* frame);
   int note_built_in(PyFrameObject* frame, PyObject* function);
   int note_first(const pybind11::object& code, PyFrameObject* frame);
+  // False where it raised.
+  bool find_owner(const pybind11::object& code, const pybind11::object& globals, PyFrameObject* frame);
   bool is_passed_over(PyObject* code) const;
   void start_profiling(Profiles what);
   void stop_profiling();
@@ -70,6 +73,8 @@ class Observer final : public FrameWatcher {
   std::unordered_map<PyObject*, pybind11::object> built_in_;
   pybind11::object on_built_in_, on_first_, is_own_;
   std::unordered_set<PyObject*> own_;
+  // Globals that only code of others runs in: a trace runs thousands of their functions, of some hundred modules.
+  std::unordered_map<PyObject*, pybind11::object> of_others_;
   pybind11::object del_ = pybind11::str("__del__");
   // The outermost frame that is passed over now.
   PyFrameObject* outermost_ = nullptr;

@@ -17,6 +17,7 @@ from airgraph.errors import Unwritable
 from airgraph.program.code_identity import digest_of_code, goes_by_version, is_under_torch
 
 __all__ = [
+    "FROZEN",
     "MISSING",
     "Read",
     "UsedCode",
@@ -32,6 +33,8 @@ __all__ = [
 ]
 
 MISSING = object()
+# How the file of code begins that is part of Python itself.
+FROZEN = "<frozen "
 # (module, name, value)
 Read = tuple[str, str, Any]
 # What a module is told by its loader, which says nothing of the program.
@@ -75,7 +78,7 @@ class UsedCode:
             # Such as what FX writes. What Dynamo inlines must be told from others.
             return not self.inlined
         known = goes_by_version(module) or is_under_torch(module)
-        return known or self.code.co_filename.startswith("<frozen ")
+        return known or self.code.co_filename.startswith(FROZEN)
 
 
 def is_at_hand(each: UsedCode, function_globals: Mapping[str, Any]) -> bool:

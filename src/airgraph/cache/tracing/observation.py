@@ -28,7 +28,7 @@ import torch
 from airgraph.cache.checking.called_by_torch import Called
 from airgraph.errors import CacheError, Unwritable
 from airgraph.program.code_identity import goes_by_version
-from airgraph.program.names_read import UsedCode
+from airgraph.program.names_read import FROZEN, UsedCode
 from airgraph.runtime.engine.loading import engine
 from airgraph.torch_internals import dynamo
 from airgraph.torch_internals.dispatcher import settings_readers
@@ -90,7 +90,7 @@ class Observation:
             _outside(),
             notes.on_outside,
             notes.on_first,
-            notes.is_own,
+            notes.whose,
         )
 
     @property
@@ -114,8 +114,8 @@ class Observation:
     def used(self) -> list[UsedCode]:
         """What is compared by itself at another start, and not with the versions of what traces."""
         ran = (UsedCode(code, namespace, inlined=False) for code, namespace in self.observer.seen())
-        every = [*self._notes.inlined.values(), *ran]
-        return [each for each in every if not each.is_foreign and (each.inlined or not _is_made_by_dynamo(each.code))]
+        inlined = (each for each in self._notes.inlined.values() if not each.is_foreign)
+        return [*inlined, *(each for each in ran if not _is_made_by_dynamo(each.code))]
 
     def add_inlined(self, code: CodeType, namespace: Mapping[str, Any]) -> None:
         self._notes.add_inlined(code, namespace)
@@ -138,6 +138,12 @@ class _Notes:
             used = UsedCode(frame.f_code, frame.f_globals, inlined=False)
             known = self._is_own[id(frame.f_code)] = not used.is_foreign
         return known
+
+    def whose(self, frame: FrameType) -> bool | None:
+        """Whether a frame runs code of the program's; None: it does not, but others of its module may."""
+        if self.is_own(frame):
+            return True
+        return None if frame.f_code.co_filename.startswith(FROZEN) else False
 
     def on_first(self, frame: FrameType) -> Callable[[FrameType], None] | None:
         is_plain = frame.f_code.co_name == "<module>" or _makes_named_tuple(frame)

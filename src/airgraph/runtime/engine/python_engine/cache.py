@@ -26,13 +26,15 @@ class Observer:
         built_in: list[Any],
         on_built_in: Callable[[Any, Any], None],
         on_first: Callable[[Any], Callable[[Any], None] | None],
-        is_own: Callable[[Any], bool],
+        is_own: Callable[[Any], bool | None],
     ) -> None:
         self._watched = {id(code): (code, function) for code, function in watched}
         self._passed_over = {id(code): code for code in passed_over}
         self._built_in = {id(function): function for function in built_in}
         self._on_built_in = on_built_in
         self._on_first = on_first
+        self._is_own = is_own
+        self._known: dict[int, CodeType] = {}
         self._seen: dict[int, tuple[CodeType, dict[str, Any]]] = {}
         self._outermost: FrameType | None = None
         self._before: Any = None
@@ -65,13 +67,18 @@ class Observer:
         if id(code) in self._passed_over or code.co_name == "__del__":
             self._outermost = frame
             return
-        if id(code) not in self._seen:
-            self._seen[id(code)] = (code, frame.f_globals)
-            function = None if id(code) in self._watched else self._on_first(frame)
-            if function is not None:
-                self._watched[id(code)] = (code, function)
+        if id(code) not in self._known:
+            self._known[id(code)] = code
+            if self._is_own(frame):
+                self._note_own(code, frame)
         if id(code) in self._watched:
             self._watched[id(code)][1](frame)
+
+    def _note_own(self, code: CodeType, frame: FrameType) -> None:
+        self._seen[id(code)] = (code, frame.f_globals)
+        function = None if id(code) in self._watched else self._on_first(frame)
+        if function is not None:
+            self._watched[id(code)] = (code, function)
 
 
 class Settled:
