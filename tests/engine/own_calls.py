@@ -14,17 +14,24 @@ __all__ = ["append", "by_engine", "further_off", "lying", "values"]
 
 
 def append(
-    tape: Any, name: str, *args: Any, out: Tensor, exact: bool = False, overload: str = "", **kwargs: Any
+    tape: Any,
+    name: str,
+    *args: Any,
+    out: Tensor | tuple[Tensor, ...],
+    exact: bool = False,
+    overload: str = "",
+    **kwargs: Any,
 ) -> str:
     """One more call, which fills `out` with what the operator gives; returns the tier that serves it."""
+    outs = [out] if isinstance(out, Tensor) else list(out)
     call = engine().RecordedCall(
         name=name,
         overload=overload,
         args=args,
         kwargs=kwargs,
-        outs=[out],
-        fresh=[True],
-        needed=[True],
+        outs=outs,
+        fresh=[True] * len(outs),
+        needed=[True] * len(outs),
         out_overload=None,
         redispatch=False,
         packed=None,
@@ -33,7 +40,14 @@ def append(
     return str(tape.append(call))
 
 
-def by_engine(name: str, *args: Any, out: Tensor, exact: bool = False, overload: str = "", **kwargs: Any) -> str:
+def by_engine(
+    name: str,
+    *args: Any,
+    out: Tensor | tuple[Tensor, ...],
+    exact: bool = False,
+    overload: str = "",
+    **kwargs: Any,
+) -> str:
     """Fills `out` with what the operator gives; returns the tier that served it."""
     tape = engine().Tape()
     tier = append(tape, name, *args, out=out, exact=exact, overload=overload, **kwargs)

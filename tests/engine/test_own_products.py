@@ -268,6 +268,7 @@ def test_every_instruction_set(limit: str) -> None:
             "test_own_int_products.py",
             "test_own_attention.py",
             "test_own_rows.py",
+            "test_own_norms.py",
         )
     ]
     done = subprocess.run(

@@ -5,6 +5,7 @@
 #include "grouped_products.h"
 #include "int_products.h"
 #include "row_forms.h"
+#include "row_norms.h"
 #include "row_ops.h"
 #include "row_products.h"
 #include "whole_rows.h"
@@ -137,6 +138,8 @@ struct Whole {
 
 #include "row_ops_body.h"
 
+#include "row_norms_body.h"
+
 #include "shorts_body.h"
 
 #include "int_products_body.h"
@@ -162,6 +165,8 @@ RowOpFn avx2_row_argmax(Element in) { return avx2::argmax_entry(in); }
 
 const RowForms& avx2_row_forms(Element element) { return avx2::forms_entry(element); }
 
+const RowNorms& avx2_row_norms(Element element) { return avx2::norms_entry(element); }
+
 const WholeForm* avx2_whole_form() { return &avx2::whole_form_entry(); }
 
 const BlockForm& avx2_block_form() { return avx2::block_entry(); }
@@ -185,6 +190,7 @@ RowProductsFn avx2_row_products(Element) { return nullptr; }
 RowOpFn avx2_row_op(RowOp op, Second second, Element in, Element out) { return scalar_row_op(op, second, in, out); }
 RowOpFn avx2_row_argmax(Element in) { return scalar_row_argmax(in); }
 const RowForms& avx2_row_forms(Element element) { return scalar_row_forms(element); }
+const RowNorms& avx2_row_norms(Element element) { return scalar_row_norms(element); }
 const WholeForm* avx2_whole_form() { return nullptr; }
 const BlockForm& avx2_block_form() { return scalar_block_form(); }
 GroupedFn avx2_grouped_products() { return scalar_grouped_products(); }

@@ -5,6 +5,7 @@
 #include "grouped_products.h"
 #include "int_products.h"
 #include "row_forms.h"
+#include "row_norms.h"
 #include "row_ops.h"
 #include "row_products.h"
 #include "whole_rows.h"
@@ -50,6 +51,8 @@ struct Whole {
 
 #include "row_ops_body.h"
 
+#include "row_norms_body.h"
+
 #include "shorts_body.h"
 
 #include "int_products_body.h"
@@ -75,6 +78,8 @@ RowOpFn avx512_row_argmax(Element in) { return avx512::argmax_entry(in); }
 
 const RowForms& avx512_row_forms(Element element) { return avx512::forms_entry(element); }
 
+const RowNorms& avx512_row_norms(Element element) { return avx512::norms_entry(element); }
+
 const WholeForm* avx512_whole_form() { return &avx512::whole_form_entry(); }
 
 const BlockForm& avx512_block_form() { return avx512::block_entry(); }
@@ -98,6 +103,7 @@ RowProductsFn avx512_row_products(Element) { return nullptr; }
 RowOpFn avx512_row_op(RowOp op, Second second, Element in, Element out) { return scalar_row_op(op, second, in, out); }
 RowOpFn avx512_row_argmax(Element in) { return scalar_row_argmax(in); }
 const RowForms& avx512_row_forms(Element element) { return scalar_row_forms(element); }
+const RowNorms& avx512_row_norms(Element element) { return scalar_row_norms(element); }
 const WholeForm* avx512_whole_form() { return nullptr; }
 const BlockForm& avx512_block_form() { return scalar_block_form(); }
 GroupedFn avx512_grouped_products() { return scalar_grouped_products(); }

@@ -8,6 +8,7 @@
 #include "grouped_products.h"
 #include "int_products.h"
 #include "row_forms.h"
+#include "row_norms.h"
 #include "row_ops.h"
 #include "row_products.h"
 #include "whole_rows.h"
@@ -75,6 +76,17 @@ const RowForms& row_forms(Element element) {
       return avx2_row_forms(element);
     default:
       return scalar_row_forms(element);
+  }
+}
+
+const RowNorms& row_norms(Element element) {
+  switch (level()) {
+    case Level::avx512:
+      return avx512_row_norms(element);
+    case Level::avx2:
+      return avx2_row_norms(element);
+    default:
+      return scalar_row_norms(element);
   }
 }
 

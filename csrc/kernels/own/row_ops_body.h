@@ -76,32 +76,50 @@ AIRGRAPH_ENTRY void run_row_op(const RowCall& call) {
   }
 }
 
-template <class T>
-AIRGRAPH_ENTRY void run_row_mean(const RowCall& call) {
+struct AsItIs {
+  AIRGRAPH_SIMD Vec::F of(Vec::F a) const { return a; }
+};
+
+// Of what `each` makes of the elements of a row: in float32 for a stretch, the stretches in float64.
+template <class T, class Each>
+AIRGRAPH_SIMD double sum_of(const T* from, int64_t count, const Each& each) {
   constexpr int kParts = 4;
   constexpr int64_t kStep = kParts * Vec::kWidth;
-  constexpr int64_t kSteps = 8;  // that are summed in float32
-  for (int64_t row = 0; row < call.rows; ++row) {
-    const auto* a = reinterpret_cast<const T*>(call.a + row * call.a_stride);
-    double total = 0;
-    for (int64_t i = 0; i < call.count;) {
-      const int64_t until = call.count - i > kSteps * kStep ? i + kSteps * kStep : call.count;
-      typename Vec::F sums[kParts] = {Vec::zero(), Vec::zero(), Vec::zero(), Vec::zero()};
-      for (; i + kStep <= until; i += kStep) {
+  constexpr int64_t kStretch = 8 * kStep;
+  const int64_t whole = count / Vec::kWidth * Vec::kWidth;
+  double total = 0;
+  int64_t i = 0;
+  float lanes[Vec::kWidth];
+  while (i < whole) {
+    const int64_t until = whole - i > kStretch ? i + kStretch : whole;
+    typename Vec::F sums[kParts] = {Vec::zero(), Vec::zero(), Vec::zero(), Vec::zero()};
+    for (; i + kStep <= until; i += kStep) {
 #pragma GCC unroll 4
-        for (int part = 0; part < kParts; ++part) {
-          sums[part] = Vec::add(sums[part], Vec::load(a + i + part * Vec::kWidth));
-        }
-      }
-      for (; i < until; i += Vec::kWidth) {
-        sums[0] = Vec::add(sums[0], until - i < Vec::kWidth ? Vec::load_part(a + i, until - i) : Vec::load(a + i));
-      }
-      float lanes[Vec::kWidth];
-      Vec::store(lanes, Vec::add(Vec::add(sums[0], sums[1]), Vec::add(sums[2], sums[3])));
-      for (const float lane : lanes) {
-        total += lane;
+      for (int part = 0; part < kParts; ++part) {
+        sums[part] = Vec::add(sums[part], each.of(Vec::load(from + i + part * Vec::kWidth)));
       }
     }
+    for (; i < until; i += Vec::kWidth) {
+      sums[0] = Vec::add(sums[0], each.of(Vec::load(from + i)));
+    }
+    Vec::store(lanes, Vec::add(Vec::add(sums[0], sums[1]), Vec::add(sums[2], sums[3])));
+    for (const float lane : lanes) {
+      total += lane;
+    }
+  }
+  if (i < count) {
+    Vec::store(lanes, each.of(Vec::load_part(from + i, count - i)));
+    for (int64_t j = 0; i + j < count; ++j) {
+      total += lanes[j];
+    }
+  }
+  return total;
+}
+
+template <class T>
+AIRGRAPH_ENTRY void run_row_mean(const RowCall& call) {
+  for (int64_t row = 0; row < call.rows; ++row) {
+    const double total = sum_of(reinterpret_cast<const T*>(call.a + row * call.a_stride), call.count, AsItIs());
     auto* out = reinterpret_cast<T*>(call.out + row * call.out_stride);
     store_part(out, Vec::set(static_cast<float>(total / static_cast<double>(call.count))), 1);
   }

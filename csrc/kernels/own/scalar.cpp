@@ -11,6 +11,7 @@
 #include "grouped_products.h"
 #include "int_products.h"
 #include "row_forms.h"
+#include "row_norms.h"
 #include "row_ops.h"
 #include "row_products.h"
 
@@ -86,6 +87,8 @@ struct Vec {
 
 #include "row_ops_body.h"
 
+#include "row_norms_body.h"
+
 constexpr int64_t kTile = 4;
 
 inline void transpose_tile(const float* from, int64_t ld, float* to, int64_t to_ld) {
@@ -125,6 +128,8 @@ RowOpFn scalar_row_op(RowOp op, Second second, Element in, Element out) {
 RowOpFn scalar_row_argmax(Element in) { return scalar::argmax_entry(in); }
 
 const RowForms& scalar_row_forms(Element element) { return scalar::forms_entry(element); }
+
+const RowNorms& scalar_row_norms(Element element) { return scalar::norms_entry(element); }
 
 const BlockForm& scalar_block_form() { return scalar::block_entry(); }
 

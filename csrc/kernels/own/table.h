@@ -16,6 +16,7 @@ c10::ArrayRef<KernelRow> own_rows();
 c10::ArrayRef<KernelRow> own_row_programs();
 c10::ArrayRef<KernelRow> own_gathers();
 c10::ArrayRef<KernelRow> own_activations();
+c10::ArrayRef<KernelRow> own_norms();
 
 // The maker of an operator's kernel of ours, or null.
 Maker find_own_kernel(const std::string& name, const std::string& overload);
