@@ -80,6 +80,17 @@ def cases() -> dict[str, Case]:
         "gelu tanh": Case(
             "gelu of 768 numbers, its tanh form", lambda x: F.gelu(x, approximate="tanh"), (numbers(1, 1, 768),)
         ),
+        "layer norm": Case(
+            "LayerNorm of 768 numbers",
+            lambda x, weight, bias: F.layer_norm(x, x.shape[-1:], weight, bias),
+            (numbers(1, 1, 768), numbers(768), numbers(768)),
+        ),
+        "layer norms bf16": Case(
+            "LayerNorm of 8 rows of 384 numbers in bfloat16",
+            lambda x, weight, bias: F.layer_norm(x, x.shape[-1:], weight, bias),
+            (numbers(1, 8, 384, dtype=bf16), numbers(384, dtype=bf16), numbers(384, dtype=bf16)),
+        ),
+        "softmax": Case("softmax of 9 rows of 128 numbers", lambda x: x.softmax(-1), (numbers(1, 9, 128),)),
         "taken": Case("one of 1,000 rows of 256 by its number", taken, (torch.tensor([3]), table)),
     }
 
