@@ -14,6 +14,8 @@ namespace {
 
 // A loop that takes so long is worth waking a worker for.
 constexpr size_t kWorthWakingNs = 30'000;
+// A loop that takes so long is worth a region of OpenMP's.
+constexpr size_t kWorthRegionNs = 10'000;
 // How often the calling thread looks for the end of the parts that workers have, before it gives way to others.
 constexpr int kMostLooks = 2000;
 constexpr int kMostInVain = 6;
@@ -24,7 +26,18 @@ thread_local ParallelLoop* of_this_replay = nullptr;
 
 ParallelLoop::ParallelLoop(size_t threads) : threads_(threads) { Team::instance().join(*this); }
 
-ParallelLoop::~ParallelLoop() { Team::instance().leave(*this); }
+ParallelLoop::~ParallelLoop() {
+  if (!is_atens_) {
+    Team::instance().leave(*this);
+  }
+}
+
+void ParallelLoop::leave_to_atens_threads() {
+  if (!is_atens_ && GOMP_parallel != nullptr && omp_get_thread_num != nullptr) {
+    Team::instance().leave(*this);
+    is_atens_ = true;
+  }
+}
 
 ParallelLoop::Replay::Replay(ParallelLoop* loop) : before_(of_this_replay) { of_this_replay = loop; }
 
@@ -42,8 +55,14 @@ size_t ParallelLoop::threads_of_next() { return of_this_replay == nullptr ? 1 : 
 
 void ParallelLoop::run(size_t parts, size_t part_ns, Body body, const void* context) {
   auto* const loop = of_this_replay;
-  if (parts > 1 && loop != nullptr && at::get_num_threads() > 1 && (!loop->asked_ || loop->has_help_)) {
-    return loop->share(parts, parts * part_ns >= kWorthWakingNs, body, context);
+  const size_t loop_ns = parts * part_ns;
+  if (parts > 1 && loop != nullptr && at::get_num_threads() > 1) {
+    if (loop->is_atens_ && loop_ns >= kWorthRegionNs) {
+      return loop->share_among_atens(parts, body, context);
+    }
+    if (!loop->is_atens_ && (!loop->asked_ || loop->has_help_)) {
+      return loop->share(parts, loop_ns >= kWorthWakingNs, body, context);
+    }
   }
   for (size_t part = 0; part < parts; ++part) {
     body(context, part, 0);
@@ -70,6 +89,30 @@ void ParallelLoop::share(size_t parts, bool is_worth_waking, Body body, const vo
   if (woke) {
     note(own_ < parts);
   }
+}
+
+void ParallelLoop::share_among_atens(size_t parts, Body body, const void* context) const {
+  struct Region {
+    const size_t parts;
+    const Body body;
+    const void* const context;
+    const uint32_t floats = float_control();
+    std::atomic<size_t> next{0};
+
+    static void run(void* data) {
+      auto& self = *static_cast<Region*>(data);
+      const auto before = float_control();
+      set_float_control(self.floats);
+      const auto thread = static_cast<size_t>(omp_get_thread_num());
+      for (size_t part = self.next.fetch_add(1); part < self.parts; part = self.next.fetch_add(1)) {
+        self.body(self.context, part, thread);
+      }
+      set_float_control(before);
+    }
+  };
+  Region region{.parts = parts, .body = body, .context = context};
+  const size_t threads = std::min({threads_, static_cast<size_t>(at::get_num_threads()), parts});
+  GOMP_parallel(&Region::run, &region, static_cast<unsigned>(threads), 0);
 }
 
 bool ParallelLoop::ask_for_help(size_t parts, bool is_worth_waking) {

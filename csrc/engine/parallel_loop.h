@@ -9,7 +9,9 @@
 namespace airgraph {
 
 // Of one tape. Parts are claimed one by one by whoever is free, so a worker that gets no processor costs the time of
-// one part at most, and the calling thread alone comes to the end.
+// one part at most, and the calling thread alone comes to the end. Where the tape also has calls that ATen divides
+// among threads of its own, the loops are theirs: these stay awake after such a call, and would keep the workers from
+// their processors.
 class ParallelLoop final : public Helped {
  public:
   // Computes one part, on a thread of that number among those that share the loop; the calling thread's is 0.
@@ -18,6 +20,9 @@ class ParallelLoop final : public Helped {
 
   explicit ParallelLoop(size_t threads);
   ~ParallelLoop() override;
+
+  // From now on.
+  void leave_to_atens_threads();
 
   // While it lives, the loops of this thread are those of a replay, which may have help. loop: null for none.
   class Replay {
@@ -48,6 +53,7 @@ class ParallelLoop final : public Helped {
   static constexpr int kLoopShift = 32;
 
   void share(size_t parts, bool is_worth_waking, Body body, const void* context);
+  void share_among_atens(size_t parts, Body body, const void* context) const;
   // From the workers, for the loop that is published; whether sleepers were woken.
   bool ask_for_help(size_t parts, bool is_worth_waking);
   // What came of having woken them.
@@ -56,6 +62,7 @@ class ParallelLoop final : public Helped {
   void wait_for_workers(size_t parts);
 
   const size_t threads_;
+  bool is_atens_ = false;
   // Of the thread that replays.
   uint64_t loops_ = 0;
   size_t own_ = 0;

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "../kernels/table.h"
+#include "aten_threads.h"
 #include "guard.h"
 #include "tiers.h"
 
@@ -94,6 +95,7 @@ Tier Tape::append(RecordedCall call) {
   for (const auto& out : call.outs) {
     ahead_.note(out);
   }
+  const bool may_be_divided = at::get_num_threads() > 1 && aten_divides(call);
   auto step = prepare(std::move(call));
   ahead_.add(step.ctx.get());
   entries_.push_back({step.fn, step.ctx.get()});
@@ -102,6 +104,10 @@ Tier Tape::append(RecordedCall call) {
   if ((step.has_parts || (sharing_ != nullptr && sharing_->has_parts_together())) && loop_ == nullptr &&
       at::get_num_threads() > 1) {
     loop_ = std::make_unique<ParallelLoop>(static_cast<size_t>(at::get_num_threads()));
+  }
+  is_divided_by_aten_ = is_divided_by_aten_ || (may_be_divided && step.tier != Tier::own);
+  if (loop_ != nullptr && is_divided_by_aten_) {
+    loop_->leave_to_atens_threads();
   }
   return step.tier;
 }

@@ -60,6 +60,8 @@ class Tape {
   size_t size() const { return entries_.size(); }
   // Calls that an earlier one runs with it, as one loop.
   size_t taken() const { return taken_.size(); }
+  // Whether ATen divides a call among threads of its own: then loops are shared among these.
+  bool is_divided_by_aten() const { return is_divided_by_aten_; }
 
  private:
   // An entry that an earlier one runs, and its own function.
@@ -80,6 +82,7 @@ class Tape {
   LookAhead ahead_;
   std::vector<Segment> segments_;
   std::unique_ptr<Schedule> schedule_;  // gone first: it holds on to the steps
+  bool is_divided_by_aten_ = false;     // a call
   std::unique_ptr<ParallelLoop> loop_;  // where a kernel has parts and there is another thread
 };
 

@@ -8,9 +8,12 @@
 #include <xmmintrin.h>
 #endif
 
-// Torch's own OpenMP and MKL, where torch was built with them.
+// Torch's own OpenMP and MKL, where torch was built with them. The engine is not compiled with OpenMP, which would
+// bring another one, with threads of its own.
 extern "C" {
 __attribute__((weak)) void omp_set_num_threads(int);
+__attribute__((weak)) int omp_get_thread_num();
+__attribute__((weak)) void GOMP_parallel(void (*region)(void*), void* data, unsigned threads, unsigned flags);
 __attribute__((weak)) int MKL_Set_Num_Threads_Local(int);
 }
 

@@ -215,7 +215,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
           },
           py::arg("rounds"))
       .def("__len__", &Tape::size)
-      .def_property_readonly("taken", &Tape::taken);
+      .def_property_readonly("taken", &Tape::taken)
+      .def_property_readonly("is_divided_by_aten", &Tape::is_divided_by_aten);
 
   py::enum_<LiveOutputs>(m, "LiveOutputs")
       .value("preserve", LiveOutputs::preserve)

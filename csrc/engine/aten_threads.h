@@ -1,0 +1,11 @@
+// Which calls PyTorch's own kernels divide among threads: those of OpenMP, which stay awake for a while afterwards.
+#pragma once
+
+namespace airgraph {
+
+struct RecordedCall;
+
+// By what an operator is and how much it computes; where in doubt, no.
+bool aten_divides(const RecordedCall& call);
+
+}  // namespace airgraph
