@@ -11,6 +11,7 @@
 #include "../engine/launch.h"
 #include "../engine/settings.h"
 #include "../engine/tape.h"
+#include "../engine/thread_share.h"
 #include "../internals/forms.h"
 #include "../internals/holders.h"
 #include "../internals/host_pools.h"
@@ -199,6 +200,13 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def("append", [](Tape& self, RecordedCall& call) { return name_of(self.append(std::move(call))); })
       .def("run_beside", &Tape::run_beside, py::arg("segments"), py::arg("threads"), py::arg("is_worth_waking"))
       .def("replay", &Tape::replay, py::call_guard<py::gil_scoped_release>())
+      .def(
+          "replay_on",
+          [](Tape& self, int threads) {
+            const IntraOpThreads share(threads);
+            self.replay();
+          },
+          py::arg("threads"), py::call_guard<py::gil_scoped_release>())
       .def(
           "timeline",
           [](Tape& self, size_t rounds) {

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import airgraph
+from airgraph.runtime.cpu import assemble, beside
 from airgraph.runtime.cpu import products as module
 from airgraph.runtime.cpu.product_times import FILE, ProductTimes, _machine
 from airgraph.runtime.engine.loading import engine
@@ -30,7 +31,7 @@ def told(monkeypatch: pytest.MonkeyPatch, **times: float) -> list[int]:
     """Measurements say this from now on; the list gets an entry for each."""
     asked: list[int] = []
 
-    def measure(found: Any, ways: Any, view: Any, readable: Any) -> dict[str, float]:
+    def measure(found: Any, ways: Any, view: Any, readable: Any, threads: int) -> dict[str, float]:
         asked.append(len(found))
         return {way.value: times[way.value] for way in ways}
 
@@ -287,6 +288,39 @@ def test_what_our_kernel_does_not_serve_is_told(folder: Path, monkeypatch: pytes
     operands = torch.randn(24, 64), torch.randn(24, 128), torch.randn(128, 64)
     torch.testing.assert_close(function(*operands), torch.addmm(*operands))
     assert ways() == ["aten"]
+
+
+class TwoNets(torch.nn.Module):
+    """Large enough to run beside one another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.main, self.side = (torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(6))) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        with airgraph.scope.stream("side"):
+            beside = self.side(x)
+        return self.main(x), beside
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("run_beside", "threads_of_each"), [(True, 1), (False, 2)])
+def test_products_of_streams_are_measured_on_the_threads_that_they_have(
+    run_beside: bool, threads_of_each: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beside, "_cores", lambda: 2)
+    if not run_beside:
+        monkeypatch.setattr(assemble, "beside_one_another", lambda *_: None)
+    told(monkeypatch, own=2000.0, aten=1000.0)
+    net, x, before = TwoNets(), torch.randn(64, 256), torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        torch.testing.assert_close(compiled(net, max_streams=1)(x), net(x))
+    finally:
+        torch.set_num_threads(before)
+    report = airgraph.explain().to_dict()
+    assert [row["threads"] for row in report["graphs"]] == [2 if run_beside else 1]
+    assert {row["product"].rpartition(", ")[2] for row in report["products"]} == {f"{threads_of_each} threads"}
 
 
 @torch.no_grad()

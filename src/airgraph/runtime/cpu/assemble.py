@@ -21,7 +21,7 @@ from airgraph.program.inputs import span_nbytes
 from airgraph.program.order import WorkOrder
 from airgraph.program.trees import mapped
 from airgraph.runtime.choices import Choice
-from airgraph.runtime.cpu.beside import beside_one_another
+from airgraph.runtime.cpu.beside import beside_one_another, threads_of_a_call
 from airgraph.runtime.cpu.out_variants import functional_of, is_elementwise, out_overload, takes_any_strides
 from airgraph.runtime.cpu.product_times import product_times
 from airgraph.runtime.cpu.products import Way, choose, packed_weight, product_of
@@ -178,9 +178,12 @@ def assemble(
         return None if ref.buffer in written else _weight_of(view(ref), weights.get(ref.buffer, ()))
 
     chosen: dict[int, Choice] = dict(products or {})
+    threads_of_each = torch.get_num_threads()
     if products is None and native.CHOOSES_PRODUCTS and not exact:
         there = {index for index, buffer in enumerate(recording.buffers) if buffer.kind is BufferKind.EXTERNAL}
-        chosen = choose(calls, view, there, lambda ref: weight_of(ref) is not None, product_times())
+        if recording.order.streams > 1 and max_streams != 0:
+            threads_of_each = threads_of_a_call(recording, max_streams)
+        chosen = choose(calls, view, there, lambda ref: weight_of(ref) is not None, product_times(), threads_of_each)
     packed: list[PackedOperand] = []
     for index, (call, served) in enumerate(zip(recording.calls, calls, strict=True)):
         choice = chosen.get(index)
@@ -199,6 +202,9 @@ def assemble(
             # Its operands lie otherwise than is served; or a profile has no weights to pack.
             chosen[index] = dataclasses.replace(choice, way=(Way.OWN if tiers[-1] == "own" else Way.ATEN).value)
     beside = beside_one_another(recording, max_streams, tiers)
+    if beside is None and chosen and threads_of_each < threads_of_a_call(recording, max_streams=0):
+        # Chosen for what streams would have had of the threads, and none divides them.
+        return assemble(recording, arena, placed, lease, max_streams=0, exact=exact, weights=weights)
     if beside is not None:
         segments = [
             native.Segment(stream=each.stream, calls=list(each.calls), waits=list(each.waits), on_caller=each.on_caller)

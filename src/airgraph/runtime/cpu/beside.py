@@ -13,7 +13,7 @@ from airgraph.runtime.cpu.cost import HAND_OVER_NS, estimated_ns
 from airgraph.runtime.cpu.schedule import Segment, makespan, segments_of
 from airgraph.runtime.cpu.tape import Recording
 
-__all__ = ["Beside", "beside_one_another"]
+__all__ = ["Beside", "beside_one_another", "threads_of_a_call"]
 
 # Less than this is not worth keeping a second core awake for.
 _LEAST_GAIN_NS = 300.0
@@ -42,7 +42,7 @@ def beside_one_another(
     max_streams: beside the default one that run at the same time; None: one a core in all. tiers: by which each call
     is served, where that is known.
     """
-    threads = min(recording.order.streams, _cores() if max_streams is None else max_streams + 1)
+    threads = _threads(recording, max_streams)
     if threads < 2:
         return None
     by_own_kernels = {step for step, tier in enumerate(tiers) if tier == "own"}
@@ -51,7 +51,7 @@ def beside_one_another(
     ]
     segments = segments_of(recording.order, on_caller)
     intra_op = min(torch.get_num_threads(), _cores())
-    share = max(1, intra_op // threads)
+    share = threads_of_a_call(recording, max_streams)
     # Our own kernels share their work only where one stream runs.
     costs = [estimated_ns(call, 1 if i in by_own_kernels else share) for i, call in enumerate(recording.calls)]
     together = makespan(segments, costs, threads, HAND_OVER_NS)
@@ -60,6 +60,15 @@ def beside_one_another(
     if min(gain, _ABOUT_AS_LONG * on_one - together) < _LEAST_GAIN_NS:
         return None
     return Beside(tuple(segments), threads, gain > _WAKING_NS)
+
+
+def threads_of_a_call(recording: Recording, max_streams: int | None = None) -> int:
+    """That a call may use where streams, if there are several, run beside one another and divide them."""
+    return max(1, min(torch.get_num_threads(), _cores()) // _threads(recording, max_streams))
+
+
+def _threads(recording: Recording, max_streams: int | None) -> int:
+    return min(recording.order.streams, _cores() if max_streams is None else max_streams + 1)
 
 
 def _cores() -> int:

@@ -117,14 +117,14 @@ def choose(
     readable: Collection[int],
     packable: Callable[[TensorRef], bool],
     times: ProductTimes,
+    threads: int,
 ) -> dict[int, Choice]:
-    """For each product of many rows, by its position among the calls, how it is computed.
+    """For each product of many rows, by its position among the calls, how it is computed on so many threads.
 
     view: of memory as the tape reads it. readable: buffers whose memory is there now. packable: whether a matrix may be
     kept in panels. What is not known yet is measured on memory of its own, weights apart, and noted in `times`.
     """
     products = {index: found for index, call in enumerate(calls) if (found := product_of(call)) is not None}
-    threads = torch.get_num_threads()
     groups: dict[tuple[str, bool], list[int]] = defaultdict(list)
     for index, product in products.items():
         is_packable = len(product.right.shape) == 2 and packable(product.right)
@@ -142,7 +142,7 @@ def choose(
             known = measured.get(key) or times.get(key) or {}
             if not known.keys() >= {way.value for way in ways}:
                 parts = products[members[0]].multiplications / pieces[0].multiplications
-                known = {way: ns * parts for way, ns in _measure(pieces, ways, view, readable).items()}
+                known = {way: ns * parts for way, ns in _measure(pieces, ways, view, readable, threads).items()}
                 if known:
                     measured[key] = known
             best = _best(known, ways)
@@ -181,6 +181,7 @@ def _measure(
     ways: Sequence[Way],
     view: Callable[[TensorRef], torch.Tensor],
     readable: Collection[int],
+    threads: int,
 ) -> Times:
     """Each way's nanoseconds for one product, the best of some rounds that alternate; none where there is no memory to
     measure them."""
@@ -197,7 +198,7 @@ def _measure(
                     break
                 for way, tape in tapes.items():
                     begin = time.perf_counter_ns()
-                    tape.replay()
+                    tape.replay_on(threads)
                     best[way] = min(best.get(way, math.inf), time.perf_counter_ns() - begin)
     except (MemoryError, RuntimeError) as error:
         log.info("products are not measured: %s", error)
