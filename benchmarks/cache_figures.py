@@ -1,4 +1,4 @@
-"""Writes the figures of docs/cache.md from the newest JSON of cache.py and replay.py.
+"""Writes the figures of docs/cache.md from the newest JSON of cache.py.
 
 python benchmarks/cache_figures.py
 """
@@ -13,8 +13,6 @@ PAGE = DOCS / "cache.md"
 def render() -> str:
     """The block of figures, with its markers."""
     _, record = newest_record("cache")
-    _, replay = newest_record("replay")
-    calls = replay["workloads"]["1"]
     rows = []
     for result in record["workloads"].values():
         seconds = {way: row["median_s"] for way, row in result["starts"].items()}
@@ -26,14 +24,6 @@ def render() -> str:
                 f"{seconds['airgraph']:.2f} s; Inductor with its caches filled {inductor:.2f} s",
             )
         )
-    rows += [
-        (
-            f"{result['description']}: a call",
-            f"{result['contenders']['airgraph, cached']['median_us']:.1f} µs; through torch.compile "
-            f"{result['contenders']['airgraph']['median_us']:.1f} µs",
-        )
-        for result in calls.values()
-    ]
     return block("cache", rows)
 
 

@@ -69,7 +69,7 @@ void ParallelLoop::run(size_t parts, size_t part_ns, Body body, const void* cont
   }
 }
 
-void ParallelLoop::share(size_t parts, bool is_worth_waking, Body body, const void* context) {
+void ParallelLoop::publish(size_t parts, Body body, const void* context) {
   body_.store(body, std::memory_order_relaxed);
   context_.store(context, std::memory_order_relaxed);
   floats_.store(float_control(), std::memory_order_relaxed);
@@ -77,42 +77,46 @@ void ParallelLoop::share(size_t parts, bool is_worth_waking, Body body, const vo
   done_.store(0, std::memory_order_relaxed);
   own_ = 0;
   state_.store((++loops_ << kLoopShift) | (static_cast<uint64_t>(parts) << kPartsShift), std::memory_order_release);
-  // Once there is work: a worker that wakes on this processor would find none, and sleep again.
-  const bool woke = ask_for_help(parts, is_worth_waking);
+}
+
+void ParallelLoop::take_parts() {
   uint64_t state = 0;
   size_t part = 0;
   while (claim(state, part)) {
-    body(context, part, 0);
+    body_.load(std::memory_order_relaxed)(context_.load(std::memory_order_relaxed), part, 0);
     ++own_;
   }
+}
+
+void ParallelLoop::share(size_t parts, bool is_worth_waking, Body body, const void* context) {
+  publish(parts, body, context);
+  // Once there is work: a worker that wakes on this processor would find none, and sleep again.
+  const bool woke = ask_for_help(parts, is_worth_waking);
+  take_parts();
   wait_for_workers(parts);
   if (woke) {
     note(own_ < parts);
   }
 }
 
-void ParallelLoop::share_among_atens(size_t parts, Body body, const void* context) const {
-  struct Region {
-    const size_t parts;
-    const Body body;
-    const void* const context;
-    const uint32_t floats = float_control();
-    std::atomic<size_t> next{0};
+void ParallelLoop::share_among_atens(size_t parts, Body body, const void* context) {
+  publish(parts, body, context);
+  const size_t threads = std::min(most_.load(std::memory_order_relaxed), parts);
+  GOMP_parallel(&ParallelLoop::run_in_region, this, static_cast<unsigned>(threads), 0);
+  // All are done. What they wrote comes before what follows.
+  wait_for_workers(parts);
+}
 
-    static void run(void* data) {
-      auto& self = *static_cast<Region*>(data);
-      const auto before = float_control();
-      set_float_control(self.floats);
-      const auto thread = static_cast<size_t>(omp_get_thread_num());
-      for (size_t part = self.next.fetch_add(1); part < self.parts; part = self.next.fetch_add(1)) {
-        self.body(self.context, part, thread);
-      }
-      set_float_control(before);
-    }
-  };
-  Region region{.parts = parts, .body = body, .context = context};
-  const size_t threads = std::min({threads_, static_cast<size_t>(at::get_num_threads()), parts});
-  GOMP_parallel(&Region::run, &region, static_cast<unsigned>(threads), 0);
+void ParallelLoop::run_in_region(void* loop) {
+  auto& self = *static_cast<ParallelLoop*>(loop);
+  const int thread = omp_get_thread_num();
+  if (thread == 0) {
+    return self.take_parts();
+  }
+  const auto before = float_control();
+  self.help(static_cast<size_t>(thread) - 1);
+  // The thread is ATen's.
+  set_float_control(before);
 }
 
 bool ParallelLoop::ask_for_help(size_t parts, bool is_worth_waking) {

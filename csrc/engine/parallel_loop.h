@@ -52,8 +52,12 @@ class ParallelLoop final : public Helped {
   static constexpr int kPartsShift = 16;
   static constexpr int kLoopShift = 32;
 
+  void publish(size_t parts, Body body, const void* context);
+  // On the calling thread, until none is left.
+  void take_parts();
   void share(size_t parts, bool is_worth_waking, Body body, const void* context);
-  void share_among_atens(size_t parts, Body body, const void* context) const;
+  void share_among_atens(size_t parts, Body body, const void* context);
+  static void run_in_region(void* loop);
   // From the workers, for the loop that is published; whether sleepers were woken.
   bool ask_for_help(size_t parts, bool is_worth_waking);
   // What came of having woken them.
