@@ -36,6 +36,7 @@ void ParallelLoop::leave_to_atens_threads() {
   if (!is_atens_ && GOMP_parallel != nullptr && omp_get_thread_num != nullptr) {
     Team::instance().leave(*this);
     is_atens_ = true;
+    forks_ = Team::instance().forks();
   }
 }
 
@@ -57,7 +58,8 @@ void ParallelLoop::run(size_t parts, size_t part_ns, Body body, const void* cont
   auto* const loop = of_this_replay;
   const size_t loop_ns = parts * part_ns;
   if (parts > 1 && loop != nullptr && at::get_num_threads() > 1) {
-    if (loop->is_atens_ && loop_ns >= kWorthRegionNs) {
+    // In the child of a fork OpenMP waits for threads that are not there.
+    if (loop->is_atens_ && loop_ns >= kWorthRegionNs && loop->forks_ == Team::instance().forks()) {
       return loop->share_among_atens(parts, body, context);
     }
     if (!loop->is_atens_ && (!loop->asked_ || loop->has_help_)) {

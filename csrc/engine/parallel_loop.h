@@ -67,6 +67,7 @@ class ParallelLoop final : public Helped {
 
   const size_t threads_;
   bool is_atens_ = false;
+  unsigned forks_ = 0;  // when the loops were left to ATen's threads
   // Of the thread that replays.
   uint64_t loops_ = 0;
   size_t own_ = 0;

@@ -198,7 +198,9 @@ void Team::survive_fork() {
     // Its thread is not here, so there is nothing to end.
     worker.release();  // NOLINT(bugprone-unused-return-value)
   }
+  const unsigned forks = forks_ + 1;
   new (this) Team();
+  forks_ = forks;
   helped_ = std::move(all);
   understaffed_.store(!helped_.empty(), std::memory_order_relaxed);
   for (auto* each : helped_) {

@@ -30,6 +30,9 @@ class Team {
   // That replay is over.
   void done() { busy_.store(false, std::memory_order_release); }
 
+  // How often this process, and those that it comes of, were forked since the first team.
+  unsigned forks() const { return forks_; }
+
   bool has_sleepers() const { return sleepers_.load(std::memory_order_relaxed) != 0; }
   // Those that sleep of so many of the first workers.
   void wake(size_t most);
@@ -55,6 +58,7 @@ class Team {
   std::unordered_set<Helped*> helped_;
   std::vector<std::unique_ptr<Worker>> workers_;  // changed under both
   bool ends_ = false;
+  unsigned forks_ = 0;
   std::atomic<size_t> sleepers_{0};
   // Wakes for closeness since a worker found something to do.
   std::atomic<unsigned> fruitless_{0};

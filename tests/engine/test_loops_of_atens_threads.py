@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from own_calls import append
+from process import output_of
 from torch import Tensor
 
 from airgraph.runtime.engine.loading import engine, engine_status
@@ -82,3 +84,30 @@ def test_on_one_thread_nothing_is_divided() -> None:
     tape = engine().Tape()
     append(tape, "aten::exp", torch.randn(40_000), out=torch.empty(40_000))
     assert not tape.is_divided_by_aten
+
+
+def test_a_child_of_a_fork_does_not_wait_for_threads_that_it_has_not() -> None:
+    """Of a graph whose other calls turn out to need none: in a child OpenMP would wait for ever."""
+    program = """
+        import os
+        from own_calls import append
+        from airgraph.runtime.engine.loading import engine
+        torch.set_num_threads(2)
+        tape = engine().Tape()
+        left, right, out = torch.randn(8, 576), torch.randn(1536, 576).t(), torch.empty(8, 1536)
+        append(tape, "aten::mm", left, right, out=out)
+        append(tape, "aten::cumsum", torch.ones(40_000), 0, out=torch.empty(40_000))
+        assert tape.is_divided_by_aten
+        for _ in range(3):
+            tape.replay()
+        found = out.clone()
+        child = os.fork()
+        if child == 0:
+            out.zero_()
+            tape.replay()
+            os._exit(0 if torch.equal(out, found) else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        print("as before")
+    """
+    path = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})"
+    assert output_of(path, program, timeout_s=60) == "as before\n"

@@ -1,5 +1,4 @@
-// LayerNorm and softmax of few numbers: ATen's are made for long tensors, and softmax has no form that writes where it
-// is told.
+// LayerNorm and softmax of few numbers, where ATen's take longer to begin.
 #include <ATen/Parallel.h>
 
 #include <vector>
