@@ -21,6 +21,18 @@ int64_t numbers_in(const std::vector<at::Tensor>& tensors) {
   return most;
 }
 
+int64_t numbers_given(const torch::jit::Stack& args) {
+  int64_t most = 0;
+  for (const auto& arg : args) {
+    if (arg.isTensor()) {
+      most = std::max(most, arg.toTensor().numel());
+    } else if (arg.isTensorList()) {
+      most = std::max(most, numbers_in(arg.toTensorVector()));
+    }
+  }
+  return most;
+}
+
 // Columns of the first matrix that is multiplied, of which each number of the result has a sum. 0: it is no product.
 int64_t terms_of(std::string_view name, const torch::jit::Stack& args) {
   const bool has_bias = name == "aten::addmm" || name == "aten::baddbmm";
@@ -43,6 +55,11 @@ bool aten_divides(const RecordedCall& call) {
     return numbers > kWorthDividingRows;
   }
   return numbers > kWorthDividing;
+}
+
+bool is_undivided_loop(const RecordedCall& call) {
+  const bool is_product = terms_of(call.op.operator_name().name, call.args) != 0;
+  return !is_product && std::max(numbers_in(call.outs), numbers_given(call.args)) <= kWorthDividingRows;
 }
 
 }  // namespace airgraph

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "failure.h"
@@ -29,6 +30,8 @@ constexpr auto kNap = std::chrono::milliseconds(1);
 
 // A worker looks at the first stream once in so many times that it looks for work.
 constexpr unsigned kLooksAtFirst = 8;
+// And so many times at its own.
+constexpr int kLooksAtOwn = 8;
 
 template <typename Value>
 void store_if_other(std::atomic<Value>& target, Value value) {
@@ -40,8 +43,8 @@ void store_if_other(std::atomic<Value>& target, Value value) {
 }  // namespace
 
 Schedule::Schedule(const std::vector<Entry>& entries, const std::vector<Segment>& segments, size_t threads,
-                   bool is_worth_waking)
-    : threads_(threads), is_worth_waking_(is_worth_waking) {
+                   bool is_worth_waking, bool divides_threads)
+    : threads_(threads), is_worth_waking_(is_worth_waking), divides_threads_(divides_threads) {
   size_t streams = 0;
   for (const auto& segment : segments) {
     streams = std::max(streams, segment.stream + 1);
@@ -90,13 +93,16 @@ uint64_t Schedule::at_rest(const Stream& stream, uint64_t replay) const {
 
 void Schedule::run() {
   const uint64_t replay = begun_.load(std::memory_order_relaxed);
-  const int intra_op = std::max(1, at::get_num_threads() / static_cast<int>(threads_));
-  const IntraOpThreads share(intra_op);
+  std::optional<IntraOpThreads> share;
+  if (divides_threads_) {
+    const int intra_op = std::max(1, at::get_num_threads() / static_cast<int>(threads_));
+    share.emplace(intra_op);
+    store_if_other(intra_op_, intra_op);
+  }
   auto& team = Team::instance();
   const bool has_help = team.offer(*this);
   store_if_other(failed_, kNone);
   store_if_other(floats_, float_control());
-  store_if_other(intra_op_, intra_op);
   store_if_other(runner_, std::this_thread::get_id());
   begun_.store(replay + 1, std::memory_order_release);
   if (has_help && is_worth_waking_ && team.has_sleepers()) {
@@ -126,6 +132,14 @@ void Schedule::run() {
 bool Schedule::help(size_t worker) {
   if (worker + 1 >= threads_) {
     return false;
+  }
+  // Between two looks at all else.
+  auto& own = streams_[(worker + 1) % streams_.size()];
+  for (int i = 0; i < kLooksAtOwn; ++i) {
+    if (advance(own, false)) {
+      return true;
+    }
+    pause_spinning();
   }
   thread_local unsigned looks = 0;
   const bool looks_at_first = ++looks % kLooksAtFirst == 0;
@@ -178,10 +192,12 @@ bool Schedule::advance(Stream& stream, bool is_caller) {
       continue;
     }
     if (!is_caller) {
-      thread_local int threads_here = 0;
-      const int wanted = intra_op_.load(std::memory_order_relaxed);
-      if (threads_here != wanted) {
-        set_intra_op_threads(threads_here = wanted);
+      if (divides_threads_) {
+        thread_local int threads_here = 0;
+        const int wanted = intra_op_.load(std::memory_order_relaxed);
+        if (threads_here != wanted) {
+          set_intra_op_threads(threads_here = wanted);
+        }
       }
       set_float_control(floats_.load(std::memory_order_relaxed));
     }

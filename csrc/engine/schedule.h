@@ -39,9 +39,10 @@ struct Segment {
 class Schedule final : public Helped {
  public:
   // threads: that run it at most, the calling one included. is_worth_waking: whether workers that sleep are to be
-  // woken, rather than left asleep unless replays follow one another closely.
+  // woken, rather than left asleep unless replays follow one another closely. divides_threads: whether an entry may ask
+  // ATen or MKL for threads, which streams share then.
   Schedule(const std::vector<Entry>& entries, const std::vector<Segment>& segments, size_t threads,
-           bool is_worth_waking);
+           bool is_worth_waking, bool divides_threads);
   ~Schedule() override;
 
   // Runs all segments, one replay at a time. Throws ReplayFailure of the first call, in the order of the tape, that
@@ -87,6 +88,7 @@ class Schedule final : public Helped {
 
   const size_t threads_;
   const bool is_worth_waking_;
+  const bool divides_threads_;
   int replay_shift_ = 0;  // of a stream's state
   std::vector<Stream> streams_;
 

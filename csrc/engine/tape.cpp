@@ -96,6 +96,7 @@ Tier Tape::append(RecordedCall call) {
     ahead_.note(out);
   }
   const bool may_be_divided = at::get_num_threads() > 1 && aten_divides(call);
+  const bool is_undivided = is_undivided_loop(call);
   auto step = prepare(std::move(call));
   ahead_.add(step.ctx.get());
   entries_.push_back({step.fn, step.ctx.get()});
@@ -105,6 +106,8 @@ Tier Tape::append(RecordedCall call) {
       at::get_num_threads() > 1) {
     loop_ = std::make_unique<ParallelLoop>(static_cast<size_t>(at::get_num_threads()));
   }
+  may_ask_for_threads_ =
+      may_ask_for_threads_ || (step.tier != Tier::own && !(step.tier == Tier::prepared && is_undivided));
   is_divided_by_aten_ = is_divided_by_aten_ || (may_be_divided && step.tier != Tier::own);
   if (loop_ != nullptr && is_divided_by_aten_) {
     loop_->leave_to_atens_threads();
@@ -138,7 +141,7 @@ void Tape::let_go() {
 void Tape::run_beside(const std::vector<Segment>& segments, size_t threads, bool is_worth_waking) {
   let_go();
   segments_ = segments;
-  schedule_ = std::make_unique<Schedule>(entries_, segments, threads, is_worth_waking);
+  schedule_ = std::make_unique<Schedule>(entries_, segments, threads, is_worth_waking, may_ask_for_threads_);
   // Where streams run beside one another, the team is theirs.
   loop_.reset();
 }
@@ -163,7 +166,7 @@ std::vector<Moment> Tape::timeline(size_t rounds) {
     const ParallelLoop::Replay loops(loop_.get());
     std::unique_ptr<Schedule> schedule;
     if (schedule_ != nullptr) {
-      schedule = std::make_unique<Schedule>(entries, segments_, schedule_->threads(), true);
+      schedule = std::make_unique<Schedule>(entries, segments_, schedule_->threads(), true, may_ask_for_threads_);
     }
     for (size_t round = 0; round < rounds; ++round) {
       run(entries, ahead_, schedule.get());

@@ -83,6 +83,7 @@ class Tape {
   std::vector<Segment> segments_;
   std::unique_ptr<Schedule> schedule_;  // gone first: it holds on to the steps
   bool is_divided_by_aten_ = false;     // a call
+  bool may_ask_for_threads_ = false;    // a call, of ATen or a library below it
   std::unique_ptr<ParallelLoop> loop_;  // where a kernel has parts and there is another thread
 };
 
