@@ -46,6 +46,11 @@ CallReader::CallReader(size_t parameters, const py::list& instructions, py::list
       instructions_.push_back(reading::instruction_of(parts, slots_, arguments_.size()));
     }
   }
+  for (Py_ssize_t place = 0; place < PyList_GET_SIZE(arguments_.ptr()); ++place) {
+    if (PyList_GET_ITEM(arguments_.ptr(), place) == Py_None) {
+      of_call_.push_back(place);
+    }
+  }
   plan_memory();
 }
 
@@ -94,24 +99,39 @@ bool CallReader::are_kept_as_they_were() const {
 }
 
 py::object CallReader::read(const py::tuple& values) {
-  if (cleared_) {
+  if (cleared_ || !are_kept_as_they_were()) {
     return py::none();
+  }
+  auto made = new_arguments();
+  return read_into(values, made) ? py::object(std::move(made)) : py::none();
+}
+
+py::list CallReader::new_arguments() const {
+  auto made = py::reinterpret_steal<py::list>(PyList_GetSlice(arguments_.ptr(), 0, PyList_GET_SIZE(arguments_.ptr())));
+  if (!made) {
+    throw py::error_already_set();
+  }
+  return made;
+}
+
+void CallReader::forget_call(const py::list& made) const {
+  for (const auto place : of_call_) {
+    PyList_SetItem(made.ptr(), place, Py_NewRef(Py_None));
+  }
+}
+
+bool CallReader::read_into(const py::tuple& values, const py::list& made) {
+  if (cleared_) {
+    return false;
   }
   if (values.size() != parameters_) {
     throw py::type_error("another number of arguments");
-  }
-  if (!are_kept_as_they_were()) {
-    return py::none();
   }
   const Turn turn(is_reading_);
   if (turn.is_first()) {
     for (const auto& memo : memos_) {
       memo.fetch_ahead();
     }
-  }
-  auto made = py::reinterpret_steal<py::list>(PyList_GetSlice(arguments_.ptr(), 0, PyList_GET_SIZE(arguments_.ptr())));
-  if (!made) {
-    throw py::error_already_set();
   }
   Slots slots(slots_);
   for (size_t i = 0; i < parameters_; ++i) {
@@ -128,14 +148,14 @@ py::object CallReader::read(const py::tuple& values) {
     PyErr_Clear();
   }
   if (!holds || !*holds) {
-    return py::none();
+    return false;
   }
   for (size_t i = 0; i < slots.count(); ++i) {
     if (const int way = slots.at(i).learning; way != AttributeMemo::kNone) {
       memos_[memo_of_slot_[i]].learned(way);
     }
   }
-  return made;
+  return true;
 }
 
 void CallReader::recall(size_t index, Slots& slots) {

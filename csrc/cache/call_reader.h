@@ -26,6 +26,18 @@ class CallReader {
   // missing. Needs the GIL.
   pybind11::object read(const pybind11::tuple& values);
 
+  // The same in two halves. First, whether tensors that do not come with the call have the traits that they had.
+  bool are_kept_as_they_were() const;
+  // Then, whether the rest holds: fills in the arguments that come with the call. made: of `new_arguments`, or such a
+  // list after another call.
+  bool read_into(const pybind11::tuple& values, const pybind11::list& made);
+  pybind11::list new_arguments() const;
+
+  // Tensors that do not come with the call, which it keeps alive.
+  const std::vector<reading::Kept>& kept() const { return kept_; }
+  // Puts None for the arguments that come with the call.
+  void forget_call(const pybind11::list& made) const;
+
   // For Python's garbage collector.
   int traverse(visitproc visit, void* arg) const;
   void clear();
@@ -35,7 +47,6 @@ class CallReader {
 
   static constexpr size_t kNoMemo = static_cast<size_t>(-1);
 
-  bool are_kept_as_they_were() const;
   void plan_memory();
   // Looks whether what is asked of the value in a slot is known.
   void recall(size_t index, reading::Slots& slots);
@@ -50,6 +61,8 @@ class CallReader {
   // A call that comes while another one is read, from code that this runs or from another thread, remembers nothing.
   bool is_reading_ = false;
   pybind11::list arguments_;
+  // In which places of these the arguments lie that come with the call.
+  std::vector<Py_ssize_t> of_call_;
   // Of those among the arguments; looked at one after the other.
   std::vector<reading::Kept> kept_;
   // Nothing is served any more.

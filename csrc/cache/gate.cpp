@@ -13,11 +13,13 @@ Gate::Gate(py::object watch, py::object settled, py::object reader)
       held_{std::move(watch), std::move(settled), std::move(reader)} {}
 
 py::object Gate::read(const py::tuple& values) {
-  if (watch_ == nullptr || watch_->changed() || !settled_->unchanged()) {
+  if (has_changed()) {
     return py::bool_(false);
   }
   return reader_->read(values);
 }
+
+bool Gate::has_changed() { return watch_ == nullptr || watch_->changed() || !settled_->unchanged(); }
 
 int Gate::traverse(visitproc visit, void* arg) const {
   for (const auto& each : held_) {

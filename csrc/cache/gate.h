@@ -19,6 +19,11 @@ class Gate {
   // The graph's arguments; None where a condition on the call does not hold; False where something else has changed.
   pybind11::object read(const pybind11::tuple& values);
 
+  // Whether something has changed that does not come with the call.
+  bool has_changed();
+  // Null once it is cleared.
+  CallReader* reader() const { return watch_ == nullptr ? nullptr : reader_; }
+
   // For Python's garbage collector.
   int traverse(visitproc visit, void* arg) const;
   void clear();

@@ -109,7 +109,8 @@ Kept kept_of(const py::tuple& parts, const py::list& arguments) {
     throw py::type_error("expected a tensor");
   }
   const auto* const impl = impl_of(THPVariable_Unpack(tensor));
-  return {tensor, reinterpret_cast<PyTypeObject*>(parts[2].ptr()), impl, impl->autograd_meta(), traits_of(parts, 3)};
+  return {
+      place, tensor, reinterpret_cast<PyTypeObject*>(parts[2].ptr()), impl, impl->autograd_meta(), traits_of(parts, 3)};
 }
 
 Instruction instruction_of(const py::tuple& parts, size_t& slots, size_t arguments) {

@@ -68,6 +68,7 @@ struct Instruction {
 
 // A tensor that does not come with the call. impl: where its traits were, only ever asked for ahead.
 struct Kept {
+  size_t place;
   PyObject* tensor;
   PyTypeObject* type;
   const void *impl, *autograd;

@@ -12,6 +12,8 @@ namespace {
 constexpr int64_t kWorthDividing = int64_t{1} << 15;
 // They divide rows, however short, where there are several.
 constexpr int64_t kWorthDividingRows = 4096;
+// They divide functions of MKL's, such as exp, from here on.
+constexpr int64_t kUndivided = 2048;
 
 int64_t numbers_in(const std::vector<at::Tensor>& tensors) {
   int64_t most = 0;
@@ -59,7 +61,7 @@ bool aten_divides(const RecordedCall& call) {
 
 bool is_undivided_loop(const RecordedCall& call) {
   const bool is_product = terms_of(call.op.operator_name().name, call.args) != 0;
-  return !is_product && std::max(numbers_in(call.outs), numbers_given(call.args)) <= kWorthDividingRows;
+  return !is_product && std::max(numbers_in(call.outs), numbers_given(call.args)) <= kUndivided;
 }
 
 }  // namespace airgraph

@@ -8,7 +8,7 @@ struct RecordedCall;
 // By what an operator is and how much it computes; where in doubt, no.
 bool aten_divides(const RecordedCall& call);
 
-// Whether the prepared loop of the kernel certainly does not ask for threads: few numbers and no product.
+// Whether a loop of ATen's over its numbers alone asks for no threads: few numbers, and no product.
 bool is_undivided_loop(const RecordedCall& call);
 
 }  // namespace airgraph

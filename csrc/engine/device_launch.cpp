@@ -75,14 +75,15 @@ void DeviceLaunch::add_output(const at::Tensor& slot) {
   slots_.push_back(share(slot));
 }
 
-Outcome DeviceLaunch::call(const Arguments& at, const std::function<void()>& replay) {
+Outcome DeviceLaunch::call(const Arguments& at, const std::function<void()>& replay,
+                           const std::vector<size_t>* compared) {
   if (settings() != captured_settings_) {
     return Problem{Problem::Kind::settings};
   }
   if (lost_outputs()) {
     return Problem{Problem::Kind::lost};
   }
-  if (const auto problem = inputs.problem(at)) {
+  if (const auto problem = inputs.problem(at, compared)) {
     // One that moved may be an output of the last call, which is to be given away before it can lie anywhere else.
     return *problem;
   }

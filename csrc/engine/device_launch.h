@@ -33,8 +33,8 @@ class DeviceLaunch {
   std::string name;
 
   // One call, under the replay lock: checks the arguments, copies inputs, has the graph replayed by `replay`, returns
-  // fresh tensors over the outputs.
-  Outcome call(const Arguments& at, const std::function<void()>& replay);
+  // fresh tensors over the outputs. compared: see `Inputs::problem`.
+  Outcome call(const Arguments& at, const std::function<void()>& replay, const std::vector<size_t>* compared = nullptr);
 
   // Before a graph is captured into the pool, which may write all of its memory: the current stream comes after the
   // work of the pool's last call, and outputs that callers hold are given away.

@@ -131,22 +131,35 @@ std::optional<Problem::Kind> Inputs::problem_of_placed(size_t i, const at::Tenso
   return std::nullopt;
 }
 
-std::optional<Problem> Inputs::problem(const Arguments& at) const {
+std::optional<Problem> Inputs::problem_at(const Arguments& at, size_t i, bool may_have_tangents) const {
+  const auto& input = placed_at_[i];
+  const at::Tensor& arg = at(input.index);
+  if (const auto kind = problem_of_placed(i, arg)) {
+    return Problem{*kind, input.index};
+  }
+  if (may_have_tangents && has_tangent(arg)) {
+    return Problem{Problem::Kind::foreign, input.index};
+  }
+  if (airgraph::address_of(arg) != input.address) {
+    return Problem{Problem::Kind::moved, input.index};
+  }
+  return std::nullopt;
+}
+
+std::optional<Problem> Inputs::problem(const Arguments& at, const std::vector<size_t>* compared) const {
   const bool may_have_tangents = has_forward_level();
   std::optional<Problem> moved;
-  for (size_t i = 0; i < placed_at_.size(); ++i) {
-    fetch_ahead(at, i);
-    const auto& input = placed_at_[i];
-    const at::Tensor& arg = at(input.index);
-    if (const auto kind = problem_of_placed(i, arg)) {
-      return Problem{*kind, input.index};
+  const bool is_all = compared == nullptr || may_have_tangents;
+  const size_t count = is_all ? placed_at_.size() : compared->size();
+  for (size_t each = 0; each < count; ++each) {
+    if (is_all) {
+      fetch_ahead(at, each);
     }
-    if (may_have_tangents && has_tangent(arg)) {
-      return Problem{Problem::Kind::foreign, input.index};
+    const auto problem = problem_at(at, is_all ? each : (*compared)[each], may_have_tangents);
+    if (problem && problem->kind != Problem::Kind::moved) {
+      return problem;
     }
-    if (airgraph::address_of(arg) != input.address && !moved) {
-      moved = Problem{Problem::Kind::moved, input.index};
-    }
+    moved = moved ? moved : problem;
   }
   for (const auto& input : copied_) {
     const at::Tensor& arg = at(input.index);
@@ -164,6 +177,16 @@ std::optional<Problem> Inputs::problem(const Arguments& at) const {
     return moved;
   }
   return copied_that_overlaps(at);
+}
+
+std::vector<size_t> Inputs::placed_but(const std::vector<bool>& arguments) const {
+  std::vector<size_t> found;
+  for (size_t i = 0; i < placed_at_.size(); ++i) {
+    if (const size_t index = placed_at_[i].index; index >= arguments.size() || !arguments[index]) {
+      found.push_back(i);
+    }
+  }
+  return found;
 }
 
 std::optional<Problem> Inputs::problem_after_move(const Arguments& at) const {
@@ -223,6 +246,7 @@ std::optional<Problem> Inputs::kept_that_is_used(const Arguments& at) const {
 }
 
 void Inputs::follow(const Arguments& at) {
+  ++times_followed_;
   for (auto& input : placed_at_) {
     input.address = at(input.index).const_data_ptr();
   }

@@ -125,13 +125,15 @@ class Inputs {
   void add_written(size_t index, const at::Tensor& arg) { written_.push_back({index, Span::of(arg)}); }
 
   // A placed argument somewhere else is the last thing to be told: all others are right then.
-  std::optional<Problem> problem(const Arguments& at) const;
+  // compared: the placed arguments that are not known to be as they were, by `placed_but`; null: all.
+  std::optional<Problem> problem(const Arguments& at, const std::vector<size_t>* compared = nullptr) const;
+
+  // The placed inputs that take other arguments than these.
+  std::vector<size_t> placed_but(const std::vector<bool>& arguments) const;
 
   // Whether all placed arguments have the forms that they were captured with, and nothing that the graph writes shares
   // memory with another argument; to be asked when one has moved.
   std::optional<Problem> problem_after_move(const Arguments& at) const;
-
-  void fetch_ahead(const Arguments& at, size_t i) const;
 
   // The first argument copied in that shares memory with one that the graph writes: its copy would be made too early.
   std::optional<Problem> copied_that_overlaps(const Arguments& at) const;
@@ -142,6 +144,8 @@ class Inputs {
 
   // From now on placed arguments are expected where these are.
   void follow(const Arguments& at);
+  // How often that was so.
+  size_t times_followed() const { return times_followed_; }
 
   // Where argument `index` is expected; null where it is not used in place.
   const void* address_of(size_t index) const;
@@ -175,6 +179,11 @@ class Inputs {
     PlainForm plain;
   };
 
+  void fetch_ahead(const Arguments& at, size_t i) const;
+
+  // What is the matter with the argument of placed input `i`; `moved` where it is right but lies elsewhere.
+  std::optional<Problem> problem_at(const Arguments& at, size_t i, bool may_have_tangents) const;
+
   // Whether an argument is of the form that placed input `i` was captured with; why it is not.
   std::optional<Problem::Kind> problem_of_placed(size_t i, const at::Tensor& arg) const;
 
@@ -186,6 +195,7 @@ class Inputs {
   std::vector<PlacedAt> placed_at_;
   std::vector<CopiedInput> copied_;
   bool copies_into_kept_ = false;
+  size_t times_followed_ = 0;
 };
 
 // Of the arguments at `written` the first that shares memory with another, and that one.

@@ -53,11 +53,11 @@ size_t Launch::own_held_outputs() const {
   return count;
 }
 
-Outcome Launch::call(const Arguments& at) {
+Outcome Launch::call(const Arguments& at, const std::vector<size_t>* compared) {
   if (settings() != captured_settings_) {
     return Problem{Problem::Kind::settings};
   }
-  auto problem = inputs.problem(at);
+  auto problem = inputs.problem(at, compared);
   if (problem && problem->kind == Problem::Kind::moved && follows) {
     problem = follow(at);
     if (!problem) {

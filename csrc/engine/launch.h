@@ -67,8 +67,8 @@ class Launch {
   bool follows = false;
 
   // One call, under the replay lock: checks the arguments, copies inputs, replays, returns fresh tensors over the
-  // outputs.
-  Outcome call(const Arguments& at);
+  // outputs. compared: see `Inputs::problem`.
+  Outcome call(const Arguments& at, const std::vector<size_t>* compared = nullptr);
 
   // The tape follows the placed inputs that lie in this storage when they move together.
   void add_followed(FollowedStorage storage) { followed_.push_back(std::move(storage)); }

@@ -54,7 +54,8 @@ struct PreparedStep {
   StepFn fn;
   std::unique_ptr<Step> ctx;
   Tier tier = Tier::typed;
-  bool has_parts = false;  // that several threads may share
+  bool has_parts = false;   // that several threads may share
+  bool runs_atens = false;  // one of ours that runs a loop of ATen's
 };
 
 // Builds a call of one operator from its schema-ordered arguments and its output slots;

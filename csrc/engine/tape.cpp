@@ -106,8 +106,9 @@ Tier Tape::append(RecordedCall call) {
       at::get_num_threads() > 1) {
     loop_ = std::make_unique<ParallelLoop>(static_cast<size_t>(at::get_num_threads()));
   }
-  may_ask_for_threads_ =
-      may_ask_for_threads_ || (step.tier != Tier::own && !(step.tier == Tier::prepared && is_undivided));
+  const bool is_atens = step.tier != Tier::own || step.runs_atens;
+  const bool is_loop = step.tier == Tier::own || step.tier == Tier::prepared;
+  may_ask_for_threads_ = may_ask_for_threads_ || (is_atens && !(is_loop && is_undivided));
   is_divided_by_aten_ = is_divided_by_aten_ || (may_be_divided && step.tier != Tier::own);
   if (loop_ != nullptr && is_divided_by_aten_) {
     loop_->leave_to_atens_threads();

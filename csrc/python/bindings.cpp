@@ -26,6 +26,7 @@
 #include "cache_bindings.h"
 #include "held_replay_lock.h"
 #include "launches.h"
+#include "quick_call.h"
 #include "replay_failure.h"
 #include "thread_state.h"
 #include "usual_call.h"
@@ -273,7 +274,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
           [](Launch& self, const py::list& list, bool is_locked) { return to_python(run(self, list, is_locked)); },
           py::arg("args"), py::arg("is_locked") = false)
       .def("blank", &Launch::blank)
-      .def("replay", &Launch::replay, py::call_guard<py::gil_scoped_release>());
+      .def("replay", &Launch::replay, py::call_guard<WithoutGil>());
   def_inputs(launch);
 
   py::class_<DeviceNeighbours, std::shared_ptr<DeviceNeighbours>>(m, "DeviceNeighbours")
@@ -299,12 +300,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
           py::arg("args"), py::arg("is_locked") = false);
   def_inputs(device_launch);
 
-  py::class_<UsualCall>(m, "UsualCall")
-      .def(py::init<py::object, std::vector<std::pair<Py_ssize_t, py::object>>, py::object, py::object, py::object,
+  py::class_<UsualCall>(m, "UsualCall", py::custom_type_setup(&call_quickly<UsualCall, &UsualCall::called>))
+      .def(py::init<py::object, std::vector<std::pair<Py_ssize_t, py::object>>, py::list, py::object, py::object,
                     py::object, py::object, py::object>(),
-           py::kw_only(), py::arg("launch"), py::arg("numbers"), py::arg("record"), py::arg("warming"),
-           py::arg("is_capturing"), py::arg("settings"), py::arg("captured_settings"), py::arg("finish"))
-      .def("__call__", &UsualCall::operator());
+           py::kw_only(), py::arg("launch"), py::arg("numbers"), py::arg("tally"), py::arg("warming"),
+           py::arg("is_capturing"), py::arg("settings"), py::arg("captured_settings"), py::arg("finish"));
 
   py::class_<Block>(m, "Block").def(py::init<>()).def("__enter__", &Block::enter).def("__exit__", &Block::exit);
 

@@ -8,17 +8,13 @@
 #include "../cache/set_back.h"
 #include "../cache/settled.h"
 #include "../cache/watch.h"
+#include "door.h"
+#include "quick_call.h"
 
 namespace py = pybind11;
 
 namespace airgraph {
 namespace {
-
-template <class Held>
-Held* held_by(PyObject* self) {
-  auto held = reinterpret_cast<py::detail::instance*>(self)->get_value_and_holder();
-  return held.holder_constructed() ? static_cast<Held*>(held.value_ptr()) : nullptr;
-}
 
 // What it holds usually leads back to it.
 template <class Held>
@@ -69,6 +65,15 @@ void bind_cache(py::module_& m) {
   py::class_<Gate>(m, "Gate", py::custom_type_setup(&collect<Gate>))
       .def(py::init<py::object, py::object, py::object>(), py::arg("watch"), py::arg("settled"), py::arg("reader"))
       .def("read", &Gate::read);
+
+  const auto set_up_door = [](PyHeapTypeObject* type) {
+    collect<Door>(type);
+    call_quickly<Door, &Door::called>(type);
+  };
+  py::class_<Door>(m, "Door", py::custom_type_setup(set_up_door))
+      .def(py::init<py::object, py::object, py::object, py::object>(), py::arg("gate"), py::arg("callable"),
+           py::arg("build"), py::arg("miss"))
+      .def_property_readonly("calls", &Door::calls);
 
   py::class_<Observer>(m, "Observer")
       .def(py::init<const py::list&, const py::list&, const py::list&, py::object, py::object, py::object>(),

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "held_replay_lock.h"
+#include "quick_call.h"
 
 namespace airgraph {
 
@@ -48,7 +49,17 @@ py::object to_python(Outcome outcome) {
   if (const auto* problem = std::get_if<Problem>(&outcome)) {
     return to_python(*problem);
   }
-  return py::cast(std::get<std::vector<at::Tensor>>(std::move(outcome)));
+  auto& outputs = std::get<std::vector<at::Tensor>>(outcome);
+  py::list made(outputs.size());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    // Moved: a reference that is given up costs more than it looks, since torch then asks who else holds the tensor.
+    PyObject* const wrapped = THPVariable_Wrap(std::move(outputs[i]));
+    if (wrapped == nullptr) {
+      throw py::error_already_set();
+    }
+    PyList_SET_ITEM(made.ptr(), static_cast<Py_ssize_t>(i), wrapped);
+  }
+  return made;
 }
 
 BoundLaunch::BoundLaunch(py::object call, const std::string& device, LiveOutputs policy,
@@ -68,23 +79,39 @@ BoundLaunch::~BoundLaunch() {
   }
 }
 
-Outcome run(Launch& launch, py::handle args, bool is_locked) {
-  const Arguments given = arguments(args);
-  std::optional<HeldReplayLock> held;
-  if (!is_locked) {
-    held.emplace(launch.replay_lock, launch.name);
-  }
-  const py::gil_scoped_release released;
-  return launch.call(given);
+namespace {
+
+Comparison compare(const Look& look, const Inputs& inputs, const Arguments& given) {
+  return look ? look(inputs, given) : Comparison{true, nullptr};
 }
 
-Outcome run(BoundLaunch& launch, py::handle args, bool is_locked) {
+}  // namespace
+
+Outcome run(Launch& launch, py::handle args, bool is_locked, const Look& look) {
   const Arguments given = arguments(args);
   std::optional<HeldReplayLock> held;
   if (!is_locked) {
     held.emplace(launch.replay_lock, launch.name);
   }
-  return launch.call(given, [&launch] { launch.replay(); });
+  const auto [holds, compared] = compare(look, launch.inputs, given);
+  if (!holds) {
+    return Problem{Problem::Kind::mismatched};
+  }
+  const WithoutGil released;
+  return launch.call(given, compared.get());
+}
+
+Outcome run(BoundLaunch& launch, py::handle args, bool is_locked, const Look& look) {
+  const Arguments given = arguments(args);
+  std::optional<HeldReplayLock> held;
+  if (!is_locked) {
+    held.emplace(launch.replay_lock, launch.name);
+  }
+  const auto [holds, compared] = compare(look, launch.inputs, given);
+  if (!holds) {
+    return Problem{Problem::Kind::mismatched};
+  }
+  return launch.call(given, [&launch] { launch.replay(); }, compared.get());
 }
 
 }  // namespace airgraph

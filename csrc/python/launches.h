@@ -3,12 +3,14 @@
 
 #include <torch/csrc/utils/pybind.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "../engine/arguments.h"
 #include "../engine/device_launch.h"
 #include "../engine/launch.h"
+#include "kept_arguments.h"
 
 namespace airgraph {
 
@@ -29,9 +31,12 @@ struct BoundLaunch : DeviceLaunch {
   pybind11::object replay;
 };
 
+// What a call has to compare of these arguments; asked under the replay lock, with the GIL. Empty: all.
+using Look = std::function<Comparison(const Inputs& inputs, const Arguments& given)>;
+
 // One call. is_locked: whether the caller holds the replay lock of the pool.
-Outcome run(Launch& launch, pybind11::handle args, bool is_locked);
-Outcome run(BoundLaunch& launch, pybind11::handle args, bool is_locked);
+Outcome run(Launch& launch, pybind11::handle args, bool is_locked, const Look& look = {});
+Outcome run(BoundLaunch& launch, pybind11::handle args, bool is_locked, const Look& look = {});
 
 pybind11::object to_python(Outcome outcome);
 

@@ -1,5 +1,7 @@
 #include "usual_call.h"
 
+#include <atomic>
+
 namespace airgraph {
 namespace {
 
@@ -17,23 +19,27 @@ bool is_same_number(PyObject* given, PyObject* expected) {
   return answer == 1;
 }
 
-void count_one_more(const py::object& record) {
-  static PyObject* const name = PyUnicode_InternFromString("replays");
-  static PyObject* const one = PyLong_FromLong(1);
-  const auto count = py::reinterpret_steal<py::object>(PyObject_GetAttr(record.ptr(), name));
-  const auto more = py::reinterpret_steal<py::object>(count ? PyNumber_Add(count.ptr(), one) : nullptr);
-  if (!more || PyObject_SetAttr(record.ptr(), name, more.ptr()) != 0) {
+void count_one_more(PyObject* tally) {
+  PyObject* const count = PyList_GET_SIZE(tally) == 1 ? PyList_GET_ITEM(tally, 0) : nullptr;
+  if (count == nullptr || !PyLong_Check(count)) {
+    throw py::type_error("expected a tally of one number");
+  }
+  PyObject* const more = PyLong_FromLongLong(PyLong_AsLongLong(count) + 1);
+  if (more == nullptr || PyList_SetItem(tally, 0, more) != 0) {
     throw py::error_already_set();
   }
 }
 
+std::atomic<uint64_t> calls_made{0};
+
 }  // namespace
 
-UsualCall::UsualCall(py::object launch, std::vector<std::pair<Py_ssize_t, py::object>> numbers, py::object record,
+UsualCall::UsualCall(py::object launch, std::vector<std::pair<Py_ssize_t, py::object>> numbers, py::list tally,
                      py::object warming, py::object is_capturing, py::object settings, py::object captured_settings,
                      py::object finish)
-    : launch_(std::move(launch)),
-      record_(std::move(record)),
+    : number_(++calls_made),
+      launch_(std::move(launch)),
+      tally_(std::move(tally)),
       warming_(std::move(warming)),
       is_capturing_(std::move(is_capturing)),
       settings_(std::move(settings)),
@@ -56,23 +62,44 @@ bool UsualCall::is_as_usual(py::handle args) const {
       return false;
     }
   }
-  if (!is_capturing_.is_none() && is_capturing_().is(py::handle(Py_True))) {
-    return false;
+  if (!is_capturing_.is_none()) {
+    const auto answer = py::reinterpret_steal<py::object>(PyObject_CallNoArgs(is_capturing_.ptr()));
+    if (!answer) {
+      throw py::error_already_set();
+    }
+    if (answer.is(py::handle(Py_True))) {
+      return false;
+    }
   }
   return settings_.is_none() || settings_().equal(captured_settings_);
 }
 
-py::object UsualCall::operator()(py::handle args) const {
+py::object UsualCall::operator()(py::handle args, KeptArguments* kept) const {
   if (!is_as_usual(args)) {
     return py::none();
   }
-  auto outcome = listed_ != nullptr ? run(*listed_, args, false) : run(*bound_, args, false);
+  Look look;
+  if (kept != nullptr) {
+    look = [this, kept](const Inputs& inputs, const Arguments& given) { return kept->look(number_, inputs, given); };
+  }
+  auto outcome = listed_ != nullptr ? run(*listed_, args, false, look) : run(*bound_, args, false, look);
   if (std::holds_alternative<Problem>(outcome)) {
     return py::none();
   }
-  count_one_more(record_);
+  count_one_more(tally_.ptr());
   auto made = to_python(std::move(outcome));
   return finish_.is_none() ? made : finish_(made, args);
+}
+
+py::object UsualCall::called(py::handle args) {
+  PyObject* given = nullptr;
+  if (PyArg_UnpackTuple(args.ptr(), "UsualCall", 1, 1, &given) == 0) {
+    throw py::error_already_set();
+  }
+  if (!PyList_Check(given) && !PyTuple_Check(given)) {
+    throw py::type_error("expected a list or a tuple of arguments");
+  }
+  return (*this)(given);
 }
 
 }  // namespace airgraph

@@ -48,6 +48,7 @@ std::optional<PreparedStep> make_gelu(const torch::jit::Stack& args, c10::ArrayR
   if (approximate == "tanh") {
     auto made = prepared::make<&call_tanh_gelu>(prepared::Operands<1>(&prepared::unary, outs[0], {self}));
     made.tier = Tier::own;
+    made.runs_atens = true;
     return made;
   }
   const bool is_dense = self.is_non_overlapping_and_dense() && self.strides() == outs[0].strides();
@@ -59,7 +60,7 @@ std::optional<PreparedStep> make_gelu(const torch::jit::Stack& args, c10::ArrayR
   ctx->self = self;
   ctx->scratch = at::empty({self.numel()}, self.options());
   ctx->erf = at::TensorIterator::unary_op(ctx->scratch, ctx->scratch);
-  return PreparedStep{&run_gelu, std::move(ctx), Tier::own};
+  return PreparedStep{&run_gelu, std::move(ctx), Tier::own, /*has_parts=*/false, /*runs_atens=*/true};
 }
 
 const KernelRow activation_rows[] = {

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
+from torch.compiler import is_dynamo_compiling
 
 from airgraph.cache.call_form import CallForm
 from airgraph.cache.checking.scope import Roots, without_grad_mode
@@ -107,15 +107,20 @@ class CachedFunction:
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_dynamo_compiling():
+        if is_dynamo_compiling():
             return self.__wrapped__(*args, **kwargs)
         if kwargs or len(args) != self._plain_arity:
             args = self._arranged(args, kwargs)
+        entries = self._entries
+        # Of the graph that served last.
+        door = entries[0].door if entries else None
+        if door is not None and (result := door(args)) is not MISS:
+            return result
         try:
-            for entry in self._entries:
+            for entry in entries:
                 result = entry.call(args)
                 if result is not MISS:
-                    if entry is not self._entries[0]:
+                    if entry is not entries[0]:
                         self._put_first(entry)
                     return result
         except Unsuited as reason:

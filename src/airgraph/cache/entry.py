@@ -85,8 +85,10 @@ class Entry:
         """
         self.manifest = manifest
         self.path = path
-        # Calls that it has served.
-        self.calls = 0
+        # Serves a usual call at once, of values like `call`, or is a MISS; None: calls need more than it looks at.
+        self.door: Callable[[tuple[Any, ...]], Any] | None = None
+        # Calls that were served, but for those that the door counts.
+        self._calls = 0
         self._roots = roots
         self._body = roots.body()
         self._builtins = {name: vars(builtins).get(name) for name in builtins_among(manifest.sources)}
@@ -144,8 +146,14 @@ class Entry:
             raise
         except NotAdmitted:
             return MISS
-        self.calls += 1
+        self._calls += 1
         return binding.build(outputs, *values)
+
+    @property
+    def calls(self) -> int:
+        """How many it has served."""
+        door: Any = self.door
+        return self._calls + (0 if door is None else int(door.calls))
 
     def serves(self, values: Sequence[Any]) -> bool:
         """Whether `call` would serve; nothing is executed."""
@@ -256,16 +264,20 @@ class Entry:
                 self._check_sound(values, fixed, read)
             reader = build_reader(self.manifest, self._roots, read, taken)
             gate = engine().Gate(watch.compile(), settled(), reader)
+            sees_all = not (anew or self.manifest.process.groups or self.manifest.looked_at)
             binding = _Binding(
                 _unless_broken(gate.read, anew, fixed, self._roots.function_globals, self.manifest.process),
                 build_result(self.manifest, self._roots.parameters, fixed, self._roots.function_globals),
             )
+            door = engine().Door(gate, self._graphed, binding.build, MISS) if sees_all else None
         except CannotCapture:
             raise
         except Exception as error:
             # Of reading what a file says: paths lead to anything.
             return f"something is missing: {error}"
         self._binding = binding
+        self._calls = self.calls
+        self.door = door
         return binding
 
 

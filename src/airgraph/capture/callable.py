@@ -27,19 +27,24 @@ from airgraph.runtime.engine.loading import engine
 from airgraph.runtime.problem import InputProblem, ProblemKind
 from airgraph.runtime.protocol import DeviceRuntime, FailedCall, LocksItsPool
 
-__all__ = ["GraphedCallable"]
+__all__ = ["GraphedCallable", "Usual"]
 
 # Of captures for one call; more than one only where torch's settings change under it.
 _MOST_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Usual:
+class Usual:
     """The capture that served the last call, for the next one to find at once."""
 
     graph: LocksItsPool
     record: GraphRecord
     call: Callable[[Sequence[Any]], list[Any] | None]
+
+    def explained(self, failure: BaseException) -> BaseException:
+        """What a caller is to be told of what `call` raised."""
+        is_of_replay = isinstance(failure, self.graph.failure) and not isinstance(failure, ReplayError)
+        return self.graph.error_of(failure) if is_of_replay else failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +95,8 @@ class GraphedCallable:
         self._captures = Captures(
             program, runtime, options, self._pool, distrusted=distrusted, warn_once=self._fallback.warn_once
         )
-        self._usual: _Usual | None = None
+        # For calls that need no more than it; None: there was none yet, or it is gone.
+        self.usual: Usual | None = None
         self._checks_held = options.live_outputs in ("warn", "error")
         # Whether what a replay makes is handed out as it is, with nothing to look at before.
         self._hands_out = (
@@ -128,15 +134,16 @@ class GraphedCallable:
     def _as_usual(self, args: Sequence[Any]) -> list[Any] | None:
         """By the capture that served the last call, without a detour: the engine takes the replay lock. None where
         something is not as it was then."""
-        usual = self._usual
+        usual = self.usual
         if usual is None:
             return None
         try:
             return usual.call(args)
-        except ReplayError:
-            raise
-        except usual.graph.failure as failure:
-            raise usual.graph.error_of(failure) from failure
+        except Exception as failure:
+            explained = usual.explained(failure)
+            if explained is failure:
+                raise
+            raise explained from failure
 
     def _with_care(self, args: list[Any]) -> list[Any]:
         if self._is_capturing is not None and self._is_capturing():
@@ -148,7 +155,7 @@ class GraphedCallable:
     def reset(self) -> None:
         """Forget all captures; the next call captures anew. Raises ReplayError from within a call of this graph."""
         with self._replay_lock.holding(f"reset of {self._program.name}"):
-            self._usual = None
+            self.usual = None
             self._captures.forget_all()
             self._fallback.forget()
             if self._pool is not None:
@@ -223,7 +230,7 @@ class GraphedCallable:
             if isinstance(outputs, InputProblem):
                 problems.append((graph, outputs))
                 continue
-            graph.record.replays += 1
+            graph.record.tally[0] += 1
             self._verified_after += 1
             self._keep_at_hand(graph, args)
             if snapshot is not None:
@@ -261,7 +268,7 @@ class GraphedCallable:
         """
         self._fallback.check_admitted(args)
         # It may be dropped for the new one.
-        self._usual = None
+        self.usual = None
         graph: CapturedGraph | None = None
         outputs: list[Any] | None = None
         try:
@@ -278,7 +285,7 @@ class GraphedCallable:
             self._keep_at_hand(graph, args)
             outputs, graph.device_graph.first_outputs = graph.device_graph.first_outputs, None
             if outputs is not None:
-                graph.record.replays += 1
+                graph.record.tally[0] += 1
         elif self._pool is not None:
             # Under its replay lock, and once the error is gone, which leads to what the attempt took: that is free for
             # the eager run.
@@ -314,8 +321,8 @@ class GraphedCallable:
         return outputs
 
     def _drop(self, graph: CapturedGraph) -> None:
-        if self._usual is not None and self._usual.record is graph.record:
-            self._usual = None
+        if self.usual is not None and self.usual.record is graph.record:
+            self.usual = None
         self._captures.drop(graph)
 
     def _why_not(self, graph: CapturedGraph, problem: InputProblem, args: list[Any]) -> str:
@@ -345,11 +352,11 @@ class GraphedCallable:
         if self._hands_out and isinstance(graph.device_graph, LocksItsPool):
             call = graph.device_graph.usual_call(
                 numbers=self._captures.numbers(args),
-                record=graph.record,
+                tally=graph.record.tally,
                 warming=warming_threads,
                 is_capturing=self._is_capturing,
             )
-            self._usual = _Usual(graph.device_graph, graph.record, call)
+            self.usual = Usual(graph.device_graph, graph.record, call)
 
 
 def _run_in_own_pool(graph: CapturedGraph) -> Callable[[list[Any]], list[Any] | InputProblem]:

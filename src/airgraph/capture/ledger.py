@@ -18,7 +18,8 @@ __all__ = ["CachedRecord", "GraphRecord", "Ledger", "ledger"]
 class GraphRecord:
     """One row of the report. state: "captured", "skipped" (runs eagerly) or "dropped" (recaptured since).
 
-    device_graph: while it lives. inputs: of each argument its name, role and bytes.
+    device_graph: while it lives. inputs: of each argument its name, role and bytes. tally: one number, how often it was
+    replayed, where the engine counts it up.
     """
 
     name: str
@@ -32,11 +33,16 @@ class GraphRecord:
     arena_nbytes: int = 0
     copied_nbytes: int = 0
     capture_ms: float = 0.0
-    replays: int = 0
     source: str = ""
     operator: str = ""
     device_graph: weakref.ref[Any] | None = None
     inputs: tuple[tuple[str, str, int], ...] = ()
+    tally: list[int] = field(default_factory=lambda: [0])
+
+    @property
+    def replays(self) -> int:
+        """How often it was replayed."""
+        return self.tally[0]
 
 
 @dataclass(slots=True)

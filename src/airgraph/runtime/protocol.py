@@ -156,13 +156,14 @@ class LocksItsPool(Protocol):
         self,
         *,
         numbers: Sequence[tuple[int, Any]],
-        record: Any,
+        tally: list[int],
         warming: set[int],
         is_capturing: Callable[[], bool] | None,
     ) -> Callable[[Sequence[Any]], list[Any] | None]:
         """A `call` with as little as can be around it: None, and nothing done, where something is not as usual.
 
-        numbers: those that the arguments must be, of their types, by index. record: its `replays` is counted up.
+        numbers: those that the arguments must be, of their types, by index. tally: its number is
+        counted up.
         warming: threads that only capture; there must be none. is_capturing: see `DeviceRuntime`; None: never.
         """
         ...

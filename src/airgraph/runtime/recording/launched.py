@@ -54,14 +54,14 @@ class LaunchedGraph(ABC):
         self,
         *,
         numbers: Sequence[tuple[int, Any]],
-        record: Any,
+        tally: list[int],
         warming: set[int],
         is_capturing: Callable[[], bool] | None,
     ) -> Callable[[Sequence[Any]], list[Any] | None]:
         return engine().UsualCall(
             launch=self._launch,
             numbers=list(numbers),
-            record=record,
+            tally=tally,
             warming=warming,
             is_capturing=is_capturing,
             settings=self._settings,

@@ -1,7 +1,15 @@
 """Replays tapes in Python, with the names of the native engine: where there is no compiler."""
 
 from airgraph.memory.replay_lock import ReplayLock
-from airgraph.runtime.engine.python_engine.cache import CallReader, Gate, Observer, SetBack, Settled, Watch
+from airgraph.runtime.engine.python_engine.cache import (
+    CallReader,
+    Door,
+    Gate,
+    Observer,
+    SetBack,
+    Settled,
+    Watch,
+)
 from airgraph.runtime.engine.python_engine.replay import (
     Block,
     DeviceLaunch,
@@ -42,6 +50,7 @@ __all__ = [
     "CallReader",
     "DeviceLaunch",
     "DeviceNeighbours",
+    "Door",
     "Gate",
     "HandGraph",
     "Launch",

@@ -122,6 +122,31 @@ class Gate:
         return self._reader.read(values)
 
 
+class Door:
+    """See `csrc/python/door.h`."""
+
+    def __init__(self, gate: Any, callable: Any, build: Callable[..., Any], miss: object) -> None:
+        self._gate, self._callable, self._build, self._miss = gate, callable, build, miss
+        self.calls = 0
+
+    def __call__(self, values: tuple[Any, ...]) -> Any:
+        usual = self._callable.usual
+        args = None if usual is None else self._gate.read(values)
+        if type(args) is not list:
+            return self._miss
+        try:
+            outputs = usual.call(args)
+        except Exception as failure:
+            explained = usual.explained(failure)
+            if explained is failure:
+                raise
+            raise explained from failure
+        if outputs is None:
+            return self._miss
+        self.calls += 1
+        return self._build(outputs, *values)
+
+
 class SetBack:
     """See `csrc/cache/set_back.h`."""
 

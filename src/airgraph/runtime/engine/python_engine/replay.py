@@ -324,14 +324,14 @@ class UsualCall:
         *,
         launch: Launch | DeviceLaunch,
         numbers: list[tuple[int, Any]],
-        record: Any,
+        tally: list[int],
         warming: set[int],
         is_capturing: Callable[[], bool] | None,
         settings: Callable[[], Any] | None,
         captured_settings: Any,
         finish: Callable[[list[Any], Sequence[Any]], list[Any]] | None,
     ) -> None:
-        self._launch, self._numbers, self._record, self._warming = launch, numbers, record, warming
+        self._launch, self._numbers, self._tally, self._warming = launch, numbers, tally, warming
         self._is_capturing, self._finish = is_capturing, finish
         self._settings, self._captured_settings = settings, captured_settings
 
@@ -345,7 +345,7 @@ class UsualCall:
         made = self._launch.run(list(args))
         if isinstance(made, InputProblem):
             return None
-        self._record.replays += 1
+        self._tally[0] += 1
         return made if self._finish is None else self._finish(made, args)
 
 
