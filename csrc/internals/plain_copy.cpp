@@ -1,5 +1,6 @@
 #include "plain_copy.h"
 
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
@@ -43,6 +44,9 @@ const PlainCopy* PlainCopy::of(c10::Device device) {
 }
 
 void PlainCopy::run(const c10::Stream& stream, void* target, const void* source, size_t nbytes) const {
+  // A device's default stream may have no handle of its own, and then it is that of whichever device is the current
+  // one.
+  const c10::DeviceGuard current(stream.device());
   void* handle = c10::impl::VirtualGuardImpl(stream.device_type()).getStreamNativeHandle(stream);
   const int status = cuda_ != nullptr ? cuda_(target, source, nbytes, kOnDevice, handle)
                                       : ascend_(target, nbytes, source, nbytes, kOnDevice, handle);

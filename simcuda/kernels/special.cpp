@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/NativeFunctions.h>
 #include <ATen/native/ForeachUtils.h>
+#include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
 #include "arguments.h"
@@ -31,6 +32,7 @@ void foreach_copy_(at::TensorList self, at::TensorList source, bool non_blocking
     for (size_t i = 0; i < self.size(); ++i) self[i].copy_(source[i], non_blocking);
     return;
   }
+  const c10::DeviceGuard guard(self[0].device());
   std::vector<TensorRecord> targets(self.begin(), self.end());
   std::vector<TensorRecord> sources(source.begin(), source.end());
   launch_here("aten::_foreach_copy_", [targets = std::move(targets), sources = std::move(sources)] {
