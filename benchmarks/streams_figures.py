@@ -16,6 +16,8 @@ def render() -> str:
     rows = []
     for name, found in record["stacks"].items():
         what = name if name.startswith("mixture") else f"two stacks of four Linear, {name}"
+        if found["threads"] == 1:
+            what += " (run on one stream)"
         medians = (f"{row['median_us']:.1f}" for row in found["rows"].values())
         rows.append((what, *medians, f"{found['to_one_stream']:.2f}", f"{found['to_two_threads']:.2f}"))
     header = (
@@ -32,6 +34,11 @@ def render() -> str:
         f"A fork and a join with nothing to do beside cost {hot:.2f} µs when hot, {idle:.1f} µs after idling, and "
         f"{busy:.2f} µs while others keep all cores busy (medians)."
     )
+    if "beside_work" in cost:
+        costs += (
+            f" The two stacks of width 64 on two streams take {cost['beside_work']['more_us']:.2f} µs longer than one of "
+            "them alone: work beside makes both slower."
+        )
     if cost.get("hand_off_ns"):
         fastest, slowest = (choose(median for _, median, _ in cost["hand_off_ns"]) / 1000 for choose in (min, max))
         span = f"{fastest:.2f}" if slowest - fastest < 0.005 else f"{fastest:.2f} to {slowest:.2f}"

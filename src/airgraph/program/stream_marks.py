@@ -28,6 +28,7 @@ __all__ = [
     "event_of",
     "is_mark",
     "is_record",
+    "is_record_of_stream",
     "is_token",
     "is_wait",
     "is_wait_for_tensors",
@@ -204,6 +205,11 @@ def is_wait_for_tensors(target: object) -> bool:
 def is_wait(target: object) -> bool:
     """Whether a mark waits for an event."""
     return target is _WAIT
+
+
+def is_record_of_stream(target: object) -> bool:
+    """Whether it is `record_stream`."""
+    return target is _RECORD_STREAM
 
 
 def is_record(target: object) -> bool:

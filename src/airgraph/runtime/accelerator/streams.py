@@ -118,7 +118,7 @@ class CaptureStreams:
         return block
 
     def mark(self, node: Node) -> None:
-        """Do what a record of an event or a wait says. Memory lives to the end of the capture anyway."""
+        """Do what a record of an event or a wait says. What `record_stream` keeps, the walk over the program does."""
         event = event_of(node)
         if event is None:
             return

@@ -13,7 +13,7 @@ from airgraph.program import source_lines
 from airgraph.program.nodes import without_views
 from airgraph.program.operators import copied_nbytes
 from airgraph.program.program import CaptureProgram
-from airgraph.program.stream_marks import is_mark
+from airgraph.program.stream_marks import is_mark, is_record_of_stream
 from airgraph.program.streams import stream_of
 from airgraph.runtime.engine.loading import engine
 from airgraph.runtime.recording.inputs import BufferForm, CaptureInput
@@ -153,14 +153,14 @@ class Walk:
 def _last_uses(graph: Graph, *, across_streams: bool) -> dict[Node, list[Node]]:
     """For each node the nodes that nobody needs after it; outputs are needed to the end.
 
-    across_streams: also those that a node on another stream than their own uses.
+    across_streams: also those that a node on another stream than their own uses, or that `record_stream` keeps for one.
     """
     last: dict[Node, Node] = {}
     kept: set[Node] = set()
     for node in graph.nodes:
         for used in (*node.all_input_nodes, node):
             last[used] = node
-            if not across_streams and stream_of(used) != stream_of(node):
+            if not across_streams and (stream_of(used) != stream_of(node) or is_record_of_stream(node.target)):
                 kept.add(used)
     for used in kept:
         del last[used]
