@@ -27,7 +27,7 @@ def newest(name: str) -> Path | None:
 def summary() -> str:
     """The README's block, with its markers."""
     record = _replay()[1]
-    lines = [BEGIN, "", "| µs a call | airgraph | best peer | peer / airgraph |", "|---|---|---|---|"]
+    lines = [BEGIN, "", "| µs a call | airgraph, cached | best peer | peer / airgraph |", "|---|---|---|---|"]
     for result in record["workloads"][THREADS].values():
         contenders = result["contenders"]
         ours = contenders[OURS]["median_us"]
@@ -50,7 +50,7 @@ def _tokens() -> list[str]:
     record = json.loads(path.read_text(encoding="utf-8"))
     lines = [
         "",
-        "| SmolLM2-135M, tokens/s | threads | airgraph | llama.cpp | best of torch's |",
+        "| SmolLM2-135M, tokens/s | threads | airgraph, cached | llama.cpp | best of torch's |",
         "|---|---|---|---|---|",
     ]
     for threads, by_weights in record["decoding"].items():
