@@ -2,7 +2,10 @@
 
 import gc
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import nn
@@ -211,6 +214,54 @@ def held_outputs_and_threads() -> None:
         thread.join()
 
 
+def calls_through_a_door() -> None:
+    """By several threads, over a weight that is given other memory now and then."""
+    graph = torch.fx.Graph()
+    x, w = graph.placeholder("x"), graph.placeholder("w")
+    y = graph.call_function(torch.ops.aten.mm.default, (x, w))
+    graph.output((y,))
+    example = torch.randn(4, 4)
+    x.meta["val"] = w.meta["val"] = y.meta["val"] = example
+    plans = (InputPlan(0, InputRole.USER, "x"), InputPlan(1, InputRole.STATIC, "w"))
+    program = CaptureProgram.build("sanitized", torch.fx.GraphModule({}, graph), plans, torch.device("cpu"))
+    weight, memories = torch.eye(4), [torch.eye(4), 2 * torch.eye(4)]
+    weight.set_(memories[0])
+    inputs = decide_inputs(program, [example, weight], Options())
+    device_graph = CpuRuntime().record(program, inputs, ArenaPool(engine().ReplayLock()), Options())
+    tally, miss = [0], object()
+    usual = SimpleNamespace(
+        call=device_graph.usual_call(numbers=(), tally=tally, warming=set(), is_capturing=None),
+        explained=lambda failure: failure,
+    )
+    traits = (torch.Tensor, False, True, torch._C._dispatch_keys(weight).raw_repr())
+    instructions: list[tuple[Any, ...]] = [("kept", 1, *traits), ("tensor", 0, 0, *traits)]
+    reader = engine().CallReader(1, instructions, [None, weight])
+    settled = engine().Settled({})
+    settled.settle()
+    gate = engine().Gate(engine().Watch(), settled, reader)
+    door = engine().Door(gate, SimpleNamespace(usual=usual), lambda outputs, x: outputs[0], miss)
+
+    def work(seed: int) -> None:
+        for number in range(100):
+            mine = torch.full((4, 4), float(seed + number))
+            out = door((mine,))
+            # Followed, or as it was; never half of each.
+            assert out is not miss and any(torch.equal(out, mine * factor) for factor in (1, 2))
+
+    def move() -> None:
+        for number in range(40):
+            weight.set_(memories[number % 2])
+            time.sleep(0)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(1, 4)] + [threading.Thread(target=move)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert door.calls == tally[0] == 300
+    assert torch.equal(door((example,)), example @ weight)
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     replay_by_hand()
@@ -219,4 +270,5 @@ if __name__ == "__main__":
     kernels_of_our_own()
     products_of_many_rows_and_of_integers()
     held_outputs_and_threads()
+    calls_through_a_door()
     print("sanitized program passed")

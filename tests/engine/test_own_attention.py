@@ -112,6 +112,19 @@ def test_where_nothing_may_be_seen_the_result_is_zero_as_of_the_flash_kernel() -
     assert torch.equal(ours(*given_), torch.zeros_like(query)) and torch.equal(ours(*given_), eagerly(*given_))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_what_a_mask_hides_at_its_end_does_not_count(bad: float, dtype: torch.dtype) -> None:
+    """As in a cache whose rows were not written yet."""
+    query, key, value = (torch.randn(1, 4, rows, 16).to(dtype) for rows in (1, 24, 24))
+    mask = torch.zeros(1, 1, 1, 24)
+    mask[..., 9:] = -math.inf
+    clean = ours(query, key, value, mask.to(dtype), 0.25)
+    value[:, :, 9:] = bad
+    key[:, :, 9:] = bad
+    assert torch.equal(ours(query, key, value, mask.to(dtype), 0.25), clean)
+
+
 @pytest.mark.parametrize("place", ["query", "key", "value"])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_what_is_no_number_comes_through(place: str, bad: float) -> None:
