@@ -251,6 +251,11 @@ def test_exact_kernels_are_eagers() -> None:
 _OF_MKL = {"default": "SSE4_2", "avx2": "AVX2"}
 
 
+# Kernels that use AVX-512's dot products, and all that are there for several instruction sets.
+_BY_DOTS = ("products", "products_together", "int_products")
+_BY_LEVEL = (*_BY_DOTS, "block_products", "attention", "rows", "row_programs", "norms", "activations", "gathers")
+
+
 @pytest.mark.parametrize("limit", ["ATEN_CPU_CAPABILITY=default", "ATEN_CPU_CAPABILITY=avx2", "AIRGRAPH_CPU_DOTS=0"])
 def test_every_instruction_set(limit: str) -> None:
     """As on a machine that has no more."""
@@ -260,17 +265,7 @@ def test_every_instruction_set(limit: str) -> None:
     if value != "default" and torch.backends.cpu.get_cpu_capability() != "AVX512":
         pytest.skip("every process here is such a one")
     here = Path(__file__).parent
-    files = [
-        str(here / name)
-        for name in (
-            "test_own_products.py",
-            "test_own_block_products.py",
-            "test_own_int_products.py",
-            "test_own_attention.py",
-            "test_own_rows.py",
-            "test_own_norms.py",
-        )
-    ]
+    files = [str(here / f"test_own_{kind}.py") for kind in (_BY_DOTS if name == "AIRGRAPH_CPU_DOTS" else _BY_LEVEL)]
     done = subprocess.run(
         # The longest rows have run, and take one operation at a time a while.
         [
