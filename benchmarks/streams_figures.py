@@ -36,8 +36,8 @@ def render() -> str:
     )
     if "beside_work" in cost:
         costs += (
-            f" The two stacks of width 64 on two streams take {cost['beside_work']['more_us']:.2f} µs longer than one of "
-            "them alone: work beside makes both slower."
+            f" The two stacks of width 64 on two streams take {cost['beside_work']['more_us']:.2f} µs longer than one "
+            "of them alone: work beside makes both slower."
         )
     if cost.get("hand_off_ns"):
         fastest, slowest = (choose(median for _, median, _ in cost["hand_off_ns"]) / 1000 for choose in (min, max))
