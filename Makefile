@@ -59,7 +59,7 @@ help:
 	@echo "make bench-npu        measure host time a call with torch_npu, kernels off"
 	@echo "make wheel            dist/: a manylinux wheel for this Python, for CPU and CUDA builds of torch alike"
 	@echo "make test-wheel       install that wheel into a fresh environment and run the README's example there"
-	@echo "make test-sanitizers  engine tests under AddressSanitizer and ThreadSanitizer"
+	@echo "make test-sanitizers  engine tests under AddressSanitizer, UBSan and ThreadSanitizer"
 	@echo "make clean            remove build products; the next make installs again"
 
 demo: $(STAMPS)/demo
