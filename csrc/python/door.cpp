@@ -117,13 +117,13 @@ py::object Door::operator()(py::handle values) {
   if (misses_ >= kManyMisses && ++passed_by_ % kSeldom != 0) {
     return miss_;
   }
-  ++misses_;
-  if (gate_ == nullptr || gate_->has_changed()) {
-    return miss_;
+  py::object outputs = py::none();
+  if (gate_ != nullptr && !gate_->has_changed()) {
+    const auto usual = attribute(callable_.ptr(), name);
+    outputs = usual.is_none() ? usual : replay(usual, values);
   }
-  const auto usual = attribute(callable_.ptr(), name);
-  const auto outputs = usual.is_none() ? usual : replay(usual, values);
   if (outputs.is_none()) {
+    ++misses_;
     return miss_;
   }
   misses_ = 0;

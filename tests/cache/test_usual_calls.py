@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gc
-import threading
 import warnings
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,19 @@ def _settled(call: CachedFunction, *args: Any) -> Any:
     call(*args)
     assert door.calls == served + 1
     return door
+
+
+def _called_by_threads(call: CachedFunction, model: nn.Module, rows: tuple[int, ...]) -> None:
+    """By one for each number of rows, many times; results are the model's."""
+
+    def many(rows: int) -> None:
+        for _ in range(100):
+            x = torch.randn(rows, 8)
+            torch.testing.assert_close(call(x), model(x).detach())
+
+    with ThreadPoolExecutor(len(rows)) as threads:
+        # Raises what a thread raised.
+        assert list(threads.map(many, rows)) == [None] * len(rows)
 
 
 class _Weight(nn.Parameter):
@@ -223,43 +236,14 @@ def test_a_weight_of_many_dimensions_that_is_resized(tmp_path: Path) -> None:
 def test_calls_of_graphs_with_pools_of_their_own(tmp_path: Path) -> None:
     model = Mlp()
     call = cached(model.forward, tmp_path, options={"reuse_graph_pool_in_same_fx": False})
-    wrong: list[Any] = []
-
-    def many(rows: int) -> None:
-        for _ in range(100):
-            x = torch.randn(rows, 8)
-            with torch.no_grad():
-                if not torch.allclose(call(x), model(x), atol=1e-5):
-                    wrong.append(x)
-
-    threads = [threading.Thread(target=many, args=(rows,)) for rows in (3, 4, 5)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    assert not wrong
+    _called_by_threads(call, model, (3, 4, 5))
 
 
 def test_calls_of_several_threads(tmp_path: Path) -> None:
     model = Mlp()
     call = cached(model.forward, tmp_path)
     _settled(call, torch.randn(4, 8))
-    wrong: list[Any] = []
-
-    def many(seed: int) -> None:
-        generator = torch.Generator().manual_seed(seed)
-        for _ in range(200):
-            x = torch.randn(4, 8, generator=generator)
-            with torch.no_grad():
-                if not torch.allclose(call(x), model(x), atol=1e-5):
-                    wrong.append(x)
-
-    threads = [threading.Thread(target=many, args=(seed,)) for seed in range(4)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    assert not wrong
+    _called_by_threads(call, model, (4, 4, 4, 4))
 
 
 @torch.library.custom_op("airgraph_usual_calls::fails_at_zero", mutates_args=())

@@ -253,11 +253,9 @@ def calls_through_a_door() -> None:
             weight.set_(memories[number % 2])
             time.sleep(0)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(1, 4)] + [threading.Thread(target=move)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        for each in [threads.submit(move), *(threads.submit(work, seed) for seed in range(1, 4))]:
+            each.result()
     assert door.calls == tally[0] == 300
     assert torch.equal(door((example,)), example @ weight)
 

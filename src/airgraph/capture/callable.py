@@ -139,7 +139,7 @@ class GraphedCallable:
             return None
         try:
             return usual.call(args)
-        except Exception as failure:
+        except usual.graph.failure as failure:
             explained = usual.explained(failure)
             if explained is failure:
                 raise

@@ -136,7 +136,7 @@ class Door:
             return self._miss
         try:
             outputs = usual.call(args)
-        except Exception as failure:
+        except usual.graph.failure as failure:
             explained = usual.explained(failure)
             if explained is failure:
                 raise
