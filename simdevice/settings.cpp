@@ -68,6 +68,10 @@ void read_device_settings(DeviceSettings& settings, Lookup lookup) {
     if (value) settings.schedule = *value;
     return value.has_value();
   });
+  read("FAIL", "calls and counts such as malloc:3", [&](std::string_view text) {
+    settings.failures = text;
+    return true;
+  });
   read("TRACE", "stderr or a file", [&](std::string_view text) {
     settings.trace_path = text;
     return true;

@@ -19,6 +19,7 @@ struct DeviceSettings {
   std::size_t memory_nbytes = std::size_t{16} << 30;  // ..._MEMORY=512MiB or 16GiB
   std::uint32_t stream_limit = 1980;                  // ..._STREAMS
   Schedule schedule;                                  // ..._SCHEDULE=parallel|adversarial|seed:N
+  std::string failures;                               // ..._FAIL=call:calls_before,..., see asked_failures.h
   std::string trace_path;                             // ..._TRACE=stderr or a file; empty: no trace
   std::string problem;  // names the first variable that could not be read; the first use of the device fails with it
 };

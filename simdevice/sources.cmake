@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The simulated device as a static library of the project that includes this.
 add_library(simdevice STATIC
+  ${CMAKE_CURRENT_LIST_DIR}/asked_failures.cpp
   ${CMAKE_CURRENT_LIST_DIR}/device.cpp
   ${CMAKE_CURRENT_LIST_DIR}/engine/capture.cpp
   ${CMAKE_CURRENT_LIST_DIR}/engine/completion.cpp

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "status.h"
 
+#include <acl/error_codes/rt_error_codes.h>
+
 #include <utility>
 
-#include "simdevice/trace.h"
+#include "settings.h"
+#include "simdevice/asked_failures.h"
 
 namespace simcann {
 namespace {
@@ -19,6 +22,11 @@ Recent& recent() {
   return value;
 }
 
+[[maybe_unused]] const bool asked_by_variable = [] {
+  ask_for_failures(settings().failures);
+  return true;
+}();
+
 }  // namespace
 
 Status fail(Status status, std::string message) {
@@ -26,6 +34,11 @@ Status fail(Status status, std::string message) {
   recent().status = status;
   recent().message = "simcann: " + std::move(message);
   return status;
+}
+
+Status asked_for_failure(const char* call) {
+  const auto status = asked_for(call);
+  return status == 0 ? 0 : fail(status, std::string(call) + " fails, as it was asked to");
 }
 
 const char* take_recent_message() {
@@ -40,3 +53,14 @@ Status last_status() noexcept { return recent().status; }
 void forget_last_status() noexcept { recent().status = 0; }
 
 }  // namespace simcann
+
+simdevice::Status simdevice::usual_failure_of(std::string_view call) noexcept {
+  return call.starts_with("aclrtMalloc") ? ACL_ERROR_RT_MEMORY_ALLOCATION : ACL_ERROR_RT_INTERNAL_ERROR;
+}
+
+// For tests, by simdevice.failures.
+extern "C" SIMCANN_EXPORT void simcann_fail(const char* call, long calls_before, int status) {
+  simdevice::ask_for_failure(call, calls_before, status);
+}
+
+extern "C" SIMCANN_EXPORT int simcann_fail_nothing() { return simdevice::ask_for_no_failure(); }

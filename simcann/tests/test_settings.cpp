@@ -30,6 +30,7 @@ TEST(values_are_read) {
   CHECK(!with("SIMCANN_KERNELS", "off").kernels_enabled);
   CHECK(with("SIMCANN_MEMORY", "512MiB").memory_nbytes == std::size_t{512} << 20);
   CHECK(with("SIMCANN_STREAMS", "8").stream_limit == 8);
+  CHECK(with("SIMCANN_FAIL", "aclrtMalloc:3").failures == "aclrtMalloc:3");
   CHECK(with("SIMCANN_SOC", "Ascend910_9391").soc == "Ascend910_9391");
   CHECK(with("SIMCANN_SCHEDULE", "adversarial").schedule.order == Order::adversarial);
   const auto seeded = with("SIMCANN_SCHEDULE", "seed:7").schedule;

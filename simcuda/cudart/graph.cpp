@@ -2,6 +2,7 @@
 // Captures, graphs, and what is made of them.
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -136,7 +137,12 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
 cudaError_t cudaGraphGetNodes(cudaGraph_t handle, cudaGraphNode_t* nodes, size_t* count) {
   return with_graph(handle, [&](const GraphPtr& graph) {
     if (nodes != nullptr) return fail(cudaErrorNotSupported, "the nodes of a graph are not simulated, only counted");
-    *count = graph->nodes().size();
+    // Events of the capture are only dependencies to CUDA.
+    const auto is_node = [](const Node& node) {
+      const bool is_event = node.kind == NodeKind::event_record || node.kind == NodeKind::event_wait;
+      return !is_event || !node.name.empty();
+    };
+    *count = static_cast<std::size_t>(std::count_if(graph->nodes().begin(), graph->nodes().end(), is_node));
     return cudaSuccess;
   });
 }

@@ -26,10 +26,6 @@ Settings read_settings(Lookup lookup) {
     result.capability_minor = static_cast<int>(*minor);
     return true;
   });
-  read_setting(result, lookup, "FAIL", "calls and counts such as cudaMalloc:3", [&](std::string_view text) {
-    result.failures = text;
-    return true;
-  });
   return result;
 }
 

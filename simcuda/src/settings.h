@@ -12,7 +12,6 @@ struct Settings : DeviceSettings {
   int device_count = 2;      // SIMCUDA_DEVICES
   int capability_major = 9;  // SIMCUDA_CAPABILITY=9.0
   int capability_minor = 0;
-  std::string failures;      // SIMCUDA_FAIL=cudaGraphInstantiateWithFlags:0, see failures.h
 };
 
 const Settings& settings();

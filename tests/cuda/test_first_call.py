@@ -30,6 +30,33 @@ def test_hidden_state_is_touched_once() -> None:
     assert len(_runs) == 1 and counters() == {"captures": 1, "recaptures": 0, "replays": 2, "eager_calls": 0}
 
 
+_addresses: list[int] = []
+
+
+@torch.library.custom_op("airgraph_cuda::seen", mutates_args=())
+def seen(x: Tensor) -> Tensor:
+    _addresses.append(x.data_ptr())
+    return x * 2
+
+
+seen.register_fake(torch.empty_like)
+
+
+@torch.no_grad()
+def test_it_runs_in_the_pool_on_the_graphs_own_buffers() -> None:
+    call = torch.compile(lambda x: seen(x).relu() + 1, backend="airgraph")
+    _addresses.clear()
+    x = torch.ones(1 << 20, device="cuda")
+    assert call(x)[0].item() == 3.0
+    run, captured = _addresses
+    assert run == captured != x.data_ptr()
+    segments = [each for each in torch.cuda.memory_snapshot() if tuple(each["segment_pool_id"]) != (0, 0)]
+    assert any(each["address"] <= run < each["address"] + each["total_size"] for each in segments)
+    reserved = torch.cuda.memory_reserved()
+    assert call(x + 1)[0].item() == 5.0
+    assert torch.cuda.memory_reserved() == reserved
+
+
 @torch.no_grad()
 def test_written_inputs_are_written_once_and_not_copied() -> None:
     """A KV cache of 96 MB takes no second one."""

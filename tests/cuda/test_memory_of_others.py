@@ -1,5 +1,6 @@
 """What is somebody else's: workspaces of libraries, and allocators other than PyTorch's own."""
 
+import ctypes
 import gc
 import os
 import subprocess
@@ -13,10 +14,42 @@ import airgraph
 
 
 @torch.no_grad()
+def test_a_product_scribbles_over_its_workspace() -> None:
+    """What the tests below rely on: a workspace that lies in memory of another spoils it."""
+    torch.cuda.synchronize()
+    torch._C._cuda_clearCublasWorkspaces()
+
+    def blocks() -> set[tuple[int, int]]:
+        return {
+            (block["address"], block["size"])
+            for segment in torch.cuda.memory_snapshot()
+            for block in segment["blocks"]
+            if block["state"] == "active_allocated"
+        }
+
+    x = torch.ones(16, 16, device="cuda")
+    out = torch.empty_like(x)
+    before = blocks()
+    torch.mm(x, x, out=out)
+    torch.cuda.synchronize()
+    ((address, nbytes),) = blocks() - before
+    assert nbytes >= 1 << 20
+    words = (ctypes.c_uint64 * 1024)()
+    copied = ctypes.CDLL("libcudart.so.13").cudaMemcpy(words, ctypes.c_void_p(address), ctypes.sizeof(words), 2)
+    assert copied == 0
+    assert len(set(words)) == 1 and hex(words[0]).startswith("0x7ff8dead")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("streams", ["one", "two"])
 @pytest.mark.parametrize("pools", ["one", "two"])
-def test_workspaces_belong_to_the_pool(pools: str) -> None:
+def test_workspaces_belong_to_the_pool(pools: str, streams: str) -> None:
+    shared = airgraph.graph_pool_handle("cuda")
+
     def make(weight: Tensor) -> object:
-        return torch.compile(lambda x: (x @ weight).relu() @ weight, backend="airgraph")
+        pool = shared if pools == "one" else airgraph.graph_pool_handle("cuda")
+        options = {"use_graph_pool": pool}
+        return torch.compile(lambda x: (x @ weight).relu() @ weight, backend=airgraph.get_backend(options))
 
     weights = [torch.randn(16, 16, device="cuda") for _ in range(2)]
     calls = [make(weight) for weight in weights]
@@ -27,10 +60,10 @@ def test_workspaces_belong_to_the_pool(pools: str) -> None:
     torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.empty_cache()
     others = [torch.full((9 << 20,), 7.0, device="cuda") for _ in range(6)]
-    streams = [torch.cuda.Stream(), torch.cuda.Stream()]
+    called_on = [torch.cuda.Stream() for _ in range(2)] if streams == "two" else [torch.cuda.Stream()] * 2
     results = []
     for _ in range(3):
-        for call, weight, stream in zip(calls, weights, streams if pools == "two" else streams[:1] * 2, strict=True):
+        for call, weight, stream in zip(calls, weights, called_on, strict=True):
             with torch.cuda.stream(stream):
                 results.append((call(x), weight))
     torch.cuda.synchronize()

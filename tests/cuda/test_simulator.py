@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import torch
 
@@ -26,6 +27,38 @@ try:
 except RuntimeError as error:
     print("no stream left" in str(error))
 """
+
+
+_FAILING = """
+import torch
+from torch.cuda import CUDAGraph, graph
+
+x = torch.zeros(4, device="cuda")
+for name in ("no begin", "no instance", "captured"):
+    try:
+        g = CUDAGraph()
+        with graph(g):
+            y = x + 1
+        g.replay()
+        print(name, y.tolist())
+    except RuntimeError:
+        print(name)
+"""
+
+
+def test_calls_fail_that_the_environment_says(tmp_path: Path) -> None:
+    script = tmp_path / "failing.py"
+    script.write_text(_FAILING)
+    ran = subprocess.run(
+        [sys.executable, "-m", "simcuda", str(script)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "SIMCUDA_FAIL": "cudaGraphInstantiateWithFlags:0,cudaStreamBeginCapture:0"},
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert ran.stdout.splitlines() == ["no begin", "no instance", "captured [1.0, 1.0, 1.0, 1.0]"]
 
 
 def test_memory_that_is_freed_holds_no_numbers() -> None:

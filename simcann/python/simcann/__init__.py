@@ -13,9 +13,11 @@ import os
 import sys
 from pathlib import Path
 
+from simdevice.failures import Failures
+
 from simdevice import NotAvailable, torch_folder
 
-__all__ = ["NotAvailable", "enable"]
+__all__ = ["NotAvailable", "enable", "fail_nothing", "fail_once"]
 
 # In this order: libopapi needs libascendcl and libnnopbase. Once loaded, all are found by name.
 LIBRARIES = (
@@ -37,6 +39,9 @@ TORCH_LIBRARIES = ("libtorch_global_deps.so", "libc10.so", "libtorch_cpu.so")
 BUILD_COMMAND = "cmake -S simcann -B simcann/build && cmake --build simcann/build -j2"
 
 _loaded: list[ctypes.CDLL] = []
+
+_failures = Failures("libascendcl.so", "simcann")
+fail_once, fail_nothing = _failures.fail_once, _failures.fail_nothing
 
 
 def enable() -> None:

@@ -66,7 +66,7 @@ aclError no_conditions() {
 extern "C" {
 
 aclError aclmdlRICaptureBegin(aclrtStream stream, aclmdlRICaptureMode mode) {
-  trace(__func__, stream, mode);
+  if (const auto failed = entered(__func__, stream, mode)) return failed;
   CaptureMode wanted;
   if (!mode_of(mode, &wanted)) return unknown_mode(mode);
   if (stream == nullptr) {
@@ -100,19 +100,21 @@ aclError aclmdlRICaptureGetInfo(aclrtStream stream, aclmdlRICaptureStatus* statu
 }
 
 aclError aclmdlRICaptureEnd(aclrtStream stream, aclmdlRI* modelRI) {
-  trace(__func__, stream);
   *modelRI = nullptr;
-  return with_stream(stream, [&](const StreamPtr& target) {
+  // Also where the end is to fail, the capture is over.
+  const auto failed = entered(__func__, stream);
+  const auto status = with_stream(stream, [&](const StreamPtr& target) {
     auto& runtime = Runtime::get();
     GraphPtr under_way;
     runtime.captures.status(target, &under_way);
     GraphPtr graph;
     auto failure = runtime.captures.end(target, &graph);
     const bool ended = target->recording() == Stream::Recording::none;
-    if (failure && ended && under_way) runtime.graphs.remove(under_way.get());
-    *modelRI = graph.get();
+    if ((failure || failed) && ended && under_way) runtime.graphs.remove(under_way.get());
+    if (!failed) *modelRI = graph.get();
     return failure;
   });
+  return failed ? failed : status;
 }
 
 aclError aclmdlRICaptureThreadExchangeMode(aclmdlRICaptureMode* mode) {
@@ -124,7 +126,7 @@ aclError aclmdlRICaptureThreadExchangeMode(aclmdlRICaptureMode* mode) {
 }
 
 aclError aclmdlRIExecuteAsync(aclmdlRI modelRI, aclrtStream stream) {
-  trace(__func__, modelRI, stream);
+  if (const auto failed = entered(__func__, modelRI, stream)) return failed;
   return with_stream(stream, [&](const StreamPtr& target) {
     auto graph = Runtime::get().graphs.find(modelRI);
     if (!graph) return make_failure(ACL_ERROR_RT_INVALID_HANDLE, "this is not a recorded graph");

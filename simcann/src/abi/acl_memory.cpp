@@ -22,7 +22,7 @@ constexpr std::size_t granularity_nbytes = std::size_t{2} << 20;
 extern "C" {
 
 aclError aclrtMalloc(void** devPtr, size_t size, aclrtMemMallocPolicy policy) {
-  trace(__func__, size, policy);
+  if (const auto failed = entered(__func__, size, policy)) return failed;
   return fail(memory().allocate(size, devPtr));
 }
 
@@ -44,7 +44,7 @@ aclError aclrtFree(void* devPtr) {
 }
 
 aclError aclrtMallocHost(void** hostPtr, size_t size) {
-  trace(__func__, size);
+  if (const auto failed = entered(__func__, size)) return failed;
   return fail(Runtime::get().host_memory.allocate(size, hostPtr));
 }
 

@@ -12,7 +12,8 @@ import os
 import sys
 from pathlib import Path
 
-from simcuda.failures import fail_nothing, fail_once
+from simdevice.failures import Failures
+
 from simdevice import NotAvailable, torch_folder
 
 __all__ = ["NotAvailable", "enable", "fail_nothing", "fail_once"]
@@ -22,6 +23,9 @@ RUNTIME = "libcudart.so.13"
 KERNELS = "libsimcuda_kernels.so"
 
 _loaded: list[ctypes.CDLL] = []
+
+_failures = Failures(RUNTIME, "simcuda")
+fail_once, fail_nothing = _failures.fail_once, _failures.fail_nothing
 
 
 def enable() -> None:
