@@ -65,10 +65,11 @@ def _is_private(name: str) -> bool:
     return bool(private) or name.startswith(_UNSTABLE)
 
 
-# In C++, what is promised to nobody: kernels called without the dispatcher, tensors and storages made by hand, and what
-# CPython keeps to itself.
+# In C++, what is promised to nobody: kernels called without the dispatcher, tensors and storages made by hand, what
+# PyTorch calls an implementation or a detail, and what CPython keeps to itself.
 _OWN_IN_CPP = re.compile(
-    r"at::native\b|ATen/native/|unsafeGet|make_tensor<|ma_version_tag|PyDict_Watch|_PyObject_GetDict|tp_version_tag|_PyType_Lookup"
+    r"at::native\b|ATen/native/|\b(c10|at|torch|autograd)::(impl|detail|internal)\b|c10/core/impl/|unsafeGet|make_tensor<|sizeof\((at|c10)::"
+    r"|ma_version_tag|PyDict_Watch|_PyObject_GetDict|tp_version_tag|_PyType_Lookup"
 )
 
 

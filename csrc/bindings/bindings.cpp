@@ -4,8 +4,6 @@
 #include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 
-#include <algorithm>
-
 #include "../engine/device_launch.h"
 #include "../engine/hand_graph.h"
 #include "../engine/launch.h"
@@ -13,7 +11,6 @@
 #include "../engine/tape.h"
 #include "../engine/thread_share.h"
 #include "../internals/forms.h"
-#include "../internals/holders.h"
 #include "../internals/host_pools.h"
 #include "../internals/huge_pages.h"
 #include "../internals/plain_copy.h"
@@ -22,14 +19,15 @@
 #include "../kernels/own/row_products.h"
 #include "../kernels/own/table.h"
 #include "../kernels/table.h"
-#include "block.h"
+#include "../python/block.h"
+#include "../python/held_elsewhere.h"
+#include "../python/held_replay_lock.h"
+#include "../python/launches.h"
+#include "../python/quick_call.h"
+#include "../python/thread_state.h"
+#include "../python/usual_call.h"
 #include "cache_bindings.h"
-#include "held_replay_lock.h"
-#include "launches.h"
-#include "quick_call.h"
 #include "replay_failure.h"
-#include "thread_state.h"
-#include "usual_call.h"
 
 namespace py = pybind11;
 
@@ -52,39 +50,6 @@ RecordedCall recorded_call(const std::string& name, const std::string& overload,
     call.out_variant = dispatcher.findSchemaOrThrow(name.c_str(), out_overload->c_str());
   }
   return call;
-}
-
-// Whether somebody else holds each of these tensors, or a tensor on its memory. They are in two lists, this one
-// included.
-std::vector<bool> held_elsewhere(const py::list& tensors) {
-  constexpr Py_ssize_t lists = 2;
-  // By Python's reference to what C++ holds too.
-  constexpr Py_ssize_t own = 1;
-  const auto all = tensors.cast<std::vector<at::Tensor>>();
-  auto held = held_by_others(all);
-  for (size_t i = 0; i < all.size(); ++i) {
-    const auto is_this = [&](const at::Tensor& other) { return other.is_same(all[i]); };
-    const auto times = std::count_if(all.begin(), all.end(), is_this);
-    bool by_python = Py_REFCNT(PyList_GET_ITEM(tensors.ptr(), static_cast<Py_ssize_t>(i))) > lists * times + own;
-    if (all[i].is_view()) {
-      const at::Tensor base(all[i]._base());
-      const auto listed =
-          std::count_if(all.begin(), all.end(), [&](const at::Tensor& each) { return each.is_same(base); });
-      by_python = by_python || Py_REFCNT(py::cast(base).ptr()) > lists * listed + 1 + own;
-    }
-    held[i] = held[i] || by_python;
-  }
-  return held;
-}
-
-py::object replay_by_hand(HandGraph& graph) {
-  const HeldReplayLock held(graph.replay_lock, "replay of a CPUGraph");
-  std::optional<Problem> problem;
-  {
-    const py::gil_scoped_release released;
-    problem = graph.replay();
-  }
-  return problem ? to_python(*problem) : py::none();
 }
 
 template <class AnyLaunch>
@@ -171,7 +136,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   py::class_<HandGraph>(m, "HandGraph")
       .def(py::init<std::shared_ptr<Tape>, std::shared_ptr<ReplayLock>>())
       .def("add_memory", [](HandGraph& self, const at::Tensor& whole) { self.add_memory(whole.storage()); })
-      .def("replay", &replay_by_hand);
+      .def("replay", [](HandGraph& self) -> py::object {
+        const auto problem = run(self);
+        return problem ? to_python(*problem) : py::none();
+      });
 
   py::class_<RecordedCall>(m, "RecordedCall")
       .def(py::init(&recorded_call), py::kw_only(), py::arg("name"), py::arg("overload"), py::arg("args"),

@@ -8,8 +8,8 @@
 #include "../cache/set_back.h"
 #include "../cache/settled.h"
 #include "../cache/watch.h"
-#include "door.h"
-#include "quick_call.h"
+#include "../python/door.h"
+#include "../python/quick_call.h"
 
 namespace py = pybind11;
 

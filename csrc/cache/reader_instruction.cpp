@@ -320,7 +320,7 @@ std::optional<bool> run(const Instruction& each, Slots& slots, PyObject* made) {
       if (!PyFloat_CheckExact(value) || std::isnan(PyFloat_AS_DOUBLE(value))) {
         return false;
       }
-      return put(THPVariable_Wrap(at::detail::scalar_tensor_static(PyFloat_AS_DOUBLE(value), at::kDouble, at::kCPU)));
+      return put(THPVariable_Wrap(c10::scalar_to_tensor(PyFloat_AS_DOUBLE(value))));
     case Kind::size:
     case Kind::stride:
     case Kind::offset: {

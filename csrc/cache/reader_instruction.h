@@ -4,11 +4,11 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 #include <pybind11/pybind11.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <array>
 #include <optional>
 
+#include "../internals/tensor_state.h"
 #include "attribute_memo.h"
 
 namespace airgraph::reading {
@@ -124,15 +124,13 @@ Kind kind_of(const pybind11::tuple& parts);
 // A condition on the value itself, which is of a kind that stays what it is.
 inline bool is_of_value(Kind kind) { return kind == Kind::is || kind == Kind::equals; }
 
-// As `requires_grad()` and `is_leaf()` answer, whose calls cost more than the answers: each call asks of each weight.
 inline bool has_traits(const at::Tensor& tensor, const Traits& traits) {
   if (tensor.key_set().raw_repr() != traits.keys) {
     return false;
   }
-  const auto* history = torch::autograd::impl::get_autograd_meta(tensor);
-  const bool is_leaf = history == nullptr || history->grad_fn_ == nullptr;
-  const bool requires_grad = history != nullptr && (history->requires_grad_ || !is_leaf);
-  return requires_grad == traits.requires_grad && (!requires_grad || is_leaf == traits.is_leaf);
+  const Gradient gradient = gradient_of(tensor);
+  return gradient.requires_grad == traits.requires_grad &&
+         (!gradient.requires_grad || gradient.is_leaf == traits.is_leaf);
 }
 
 // Whether it holds, whatever is remembered; nothing if an error is set. made: the graph's arguments.

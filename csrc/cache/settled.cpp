@@ -1,14 +1,12 @@
 #include "settled.h"
 
-#include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/autocast_mode.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
-#include <c10/core/impl/TorchDispatchModeTLS.h>
 
 #include <array>
 #include <utility>
 
 #include "../engine/settings.h"
+#include "../internals/modes.h"
 
 namespace airgraph {
 namespace {
@@ -16,9 +14,6 @@ namespace {
 namespace py = pybind11;
 
 constexpr std::array kDevices = {at::kCPU, at::kCUDA, at::kPrivateUse1};
-
-// Of transforms of torch.func, and of torch.jit.trace.
-constexpr c10::DispatchKeySet kObserving({c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::Tracer});
 
 uint64_t autocast() {
   auto packed = static_cast<uint64_t>(at::autocast::is_autocast_cache_enabled());
@@ -43,8 +38,7 @@ Settled::State Settled::now() const {
   if (device == nullptr) {
     PyErr_Clear();
   }
-  const auto disabled = static_cast<int64_t>(at::impl::PythonTorchFunctionTLS::get_disabled_state());
-  return {settings(), autocast(), at::impl::PythonTorchFunctionTLS::stack_len() << 2 | disabled, device};
+  return {settings(), autocast(), function_modes(), device};
 }
 
 void Settled::settle() {
@@ -52,9 +46,6 @@ void Settled::settle() {
   device_ = py::reinterpret_borrow<py::object>(settled_.device);
 }
 
-bool Settled::unchanged() const {
-  return c10::impl::TorchDispatchModeTLS::stack_len() == 0 &&
-         !c10::impl::tls_local_dispatch_key_set().included_.has_any(kObserving) && now() == settled_;
-}
+bool Settled::unchanged() const { return !are_operators_seen() && now() == settled_; }
 
 }  // namespace airgraph

@@ -1,13 +1,13 @@
 #include "device_neighbours.h"
 
 #include <c10/core/Event.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <exception>
 #include <optional>
 #include <utility>
 
+#include "../internals/streams.h"
 #include "device_launch.h"
 
 namespace airgraph {
@@ -20,12 +20,11 @@ constexpr uint64_t kRemembered = 64;
 // While it lives, the current stream is another; what that was then comes after its work.
 class OnStream {
  public:
-  explicit OnStream(const c10::Stream& stream)
-      : guard_(stream.device_type()), own_(stream), before_(guard_.exchangeStream(stream)) {}
+  explicit OnStream(const c10::Stream& stream) : own_(stream), before_(exchange_stream(stream)) {}
   OnStream(const OnStream&) = delete;
   OnStream& operator=(const OnStream&) = delete;
   ~OnStream() {
-    guard_.exchangeStream(before_);
+    exchange_stream(before_);
     if (own_ != before_) {
       try {
         put_in_order(own_, before_);
@@ -36,7 +35,6 @@ class OnStream {
   }
 
  private:
-  c10::impl::VirtualGuardImpl guard_;
   c10::Stream own_;
   c10::Stream before_;
 };
@@ -65,7 +63,7 @@ void put_in_order(const c10::Stream& first, const c10::Stream& second) {
 void DeviceNeighbours::follow_last_calls(c10::Device device) {
   ++calls_;
   if (device.type() != c10::kCPU && device.type() != c10::kMeta) {
-    const c10::Stream current = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+    const c10::Stream current = current_stream(device);
     remember(streams_, current, calls_);
     for (size_t i = 1; i < streams_.size(); ++i) {
       put_in_order(streams_[i].place, current);

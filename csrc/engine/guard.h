@@ -1,11 +1,9 @@
 // What a replay is shielded from, for as long as it lives.
 #pragma once
 
-#include <ATen/PythonTorchFunctionTLS.h>
 #include <c10/core/AutogradState.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
-#include <optional>
+#include "../internals/modes.h"
 
 namespace airgraph {
 
@@ -22,16 +20,8 @@ class ReplayGuard {
     state_.set_grad_mode(false);
     state_.set_inference_mode(false);
     state_.set_fw_grad_mode(false);
-    if (Functions::stack_len() != 0 ||
-        Functions::get_disabled_state() != at::impl::TorchFunctionDisabledState::ENABLED) {
-      functions_ = Functions::get_state();
-      Functions::set_state(Functions());
-    }
   }
   ~ReplayGuard() {
-    if (functions_) {
-      Functions::set_state(*functions_);
-    }
     state_.set_grad_mode(grad_);
     state_.set_inference_mode(inference_);
     state_.set_fw_grad_mode(forward_);
@@ -40,18 +30,15 @@ class ReplayGuard {
   ReplayGuard& operator=(const ReplayGuard&) = delete;
 
  private:
-  // A default device is a function mode too.
-  using Functions = at::impl::PythonTorchFunctionTLS;
-
   static constexpr c10::DispatchKeySet kIncluded{c10::DispatchKey::BackendSelect};
   // Modes and transforms are what a thread includes beside its defaults.
   static constexpr c10::DispatchKeySet kExcluded =
       c10::default_excluded_set | c10::autograd_dispatch_keyset_with_ADInplaceOrView;
 
-  c10::impl::ForceDispatchKeyGuard keys_;
+  DispatchKeysGuard keys_;
+  NoFunctionModes no_function_modes_;
   c10::AutogradState& state_;
   bool grad_, inference_, forward_;
-  std::optional<Functions> functions_;
 };
 
 }  // namespace airgraph

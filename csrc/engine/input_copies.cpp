@@ -1,11 +1,11 @@
 #include "input_copies.h"
 
 #include <ATen/ops/_foreach_copy.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <vector>
 
 #include "../internals/plain_copy.h"
+#include "../internals/streams.h"
 #include "../internals/tensors.h"
 #include "guard.h"
 
@@ -49,7 +49,7 @@ void InputCopies::run() const {
 void InputCopies::copy_blocks() const {
   const auto device = blocks_[0].into->buffer.device();
   if (const auto* plain = PlainCopy::of(device); plain != nullptr && blocks_.size() <= plain->few()) {
-    const auto stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+    const auto stream = current_stream(device);
     for (const auto& [into, source] : blocks_) {
       plain->run(stream, static_cast<char*>(into->buffer.mutable_data_ptr()) - into->block_begin,
                  static_cast<const char*>(source.const_data_ptr()) - into->block_begin, into->block_nbytes);

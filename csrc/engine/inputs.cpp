@@ -105,7 +105,7 @@ void Inputs::fetch_ahead(const Arguments& at, size_t i) const {
   constexpr size_t kLine = 64;
   if (const size_t far = i + kFar; far < placed_at_.size() && at.is_tensor(placed_at_[far].index)) {
     const auto* impl = reinterpret_cast<const char*>(impl_of(at(placed_at_[far].index)));
-    for (size_t line = 0; line < sizeof(at::TensorImpl); line += kLine) {
+    for (size_t line = 0; line < kImplNbytes; line += kLine) {
       __builtin_prefetch(impl + line);
     }
   }

@@ -19,7 +19,7 @@ void LookAhead::note(const at::Tensor& tensor) {
     return;
   }
   streamed_nbytes_ += tensor.nbytes() > kSmall ? tensor.nbytes() : 0;
-  add_lines(impl_of(tensor), sizeof(at::TensorImpl));
+  add_lines(impl_of(tensor), kImplNbytes);
   add_lines(storage_impl_of(tensor), kLine);
 }
 

@@ -1,10 +1,10 @@
 #include "overlap.h"
 
-#include <ATen/EmptyTensor.h>
-
 #include <algorithm>
 #include <numeric>
 #include <vector>
+
+#include "../internals/tensors.h"
 
 namespace airgraph {
 namespace {
@@ -71,7 +71,7 @@ Span Span::of(const at::Tensor& tensor) {
     return {};
   }
   const auto begin = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
-  return {begin, begin + at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize())};
+  return {begin, begin + extent_of(tensor)};
 }
 
 bool overlap(const at::Tensor& a, const at::Tensor& b) {

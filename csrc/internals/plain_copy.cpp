@@ -1,12 +1,13 @@
 #include "plain_copy.h"
 
 #include <c10/core/DeviceGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
 
 #include <atomic>
 #include <limits>
+
+#include "streams.h"
 
 namespace airgraph {
 namespace {
@@ -47,7 +48,7 @@ void PlainCopy::run(const c10::Stream& stream, void* target, const void* source,
   // A device's default stream may have no handle of its own, and then it is that of whichever device is the current
   // one.
   const c10::DeviceGuard current(stream.device());
-  void* handle = c10::impl::VirtualGuardImpl(stream.device_type()).getStreamNativeHandle(stream);
+  void* handle = handle_of(stream);
   const int status = cuda_ != nullptr ? cuda_(target, source, nbytes, kOnDevice, handle)
                                       : ascend_(target, nbytes, source, nbytes, kOnDevice, handle);
   TORCH_CHECK(status == 0, cuda_ != nullptr ? "cudaMemcpyAsync" : "aclrtMemcpyAsync", " of an input failed with error ",

@@ -10,6 +10,17 @@
 
 namespace airgraph {
 
+struct Gradient {
+  bool requires_grad, is_leaf;
+};
+
+// As `requires_grad()` and `is_leaf()` answer, whose calls cost more than the answers: each call asks of each weight.
+inline Gradient gradient_of(const at::Tensor& tensor) {
+  const auto* history = torch::autograd::impl::get_autograd_meta(tensor);
+  const bool is_leaf = history == nullptr || history->grad_fn_ == nullptr;
+  return {history != nullptr && (history->requires_grad_ || !is_leaf), is_leaf};
+}
+
 // Where a tensor is still of its state, whatever was found to hold of its sizes, strides, dtype, device, dispatch keys,
 // memory and history holds still; where it is not, it may hold all the same.
 // Method: a tensor's own fields lie together, between who holds it and what a class derived from it adds. What they

@@ -147,6 +147,10 @@ void move_to(const at::Tensor& tensor, const c10::Storage& storage) {
 
 void count_as_written(const at::Tensor& tensor) { tensor.unsafeGetTensorImpl()->bump_version(); }
 
+size_t extent_of(const at::Tensor& tensor) {
+  return at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize());
+}
+
 const at::TensorImpl* impl_of(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl(); }
 
 const void* storage_impl_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }

@@ -85,8 +85,12 @@ inline const void* address_of(const at::Tensor& tensor) {
 // Tells autograd that a tensor was written, as an operator that writes in place does.
 void count_as_written(const at::Tensor& tensor);
 
+// How many bytes lie from a tensor's first element to the end of its last.
+size_t extent_of(const at::Tensor& tensor);
+
 // By which a tensor is known in C++; its form may be read through it.
 const at::TensorImpl* impl_of(const at::Tensor& tensor);
+constexpr size_t kImplNbytes = sizeof(at::TensorImpl);
 
 // What holds the address of a tensor's memory, which may be read; the tensor has a storage.
 const void* storage_impl_of(const at::Tensor& tensor);

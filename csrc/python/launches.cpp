@@ -3,7 +3,6 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <exception>
-#include <optional>
 #include <utility>
 
 #include "held_replay_lock.h"
@@ -112,6 +111,12 @@ Outcome run(BoundLaunch& launch, py::handle args, bool is_locked, const Look& lo
     return Problem{Problem::Kind::mismatched};
   }
   return launch.call(given, [&launch] { launch.replay(); }, compared.get());
+}
+
+std::optional<Problem> run(HandGraph& graph) {
+  const HeldReplayLock held(graph.replay_lock, "replay of a CPUGraph");
+  const WithoutGil released;
+  return graph.replay();
 }
 
 }  // namespace airgraph

@@ -5,10 +5,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "../engine/arguments.h"
 #include "../engine/device_launch.h"
+#include "../engine/hand_graph.h"
 #include "../engine/launch.h"
 #include "kept_arguments.h"
 
@@ -37,6 +39,9 @@ using Look = std::function<Comparison(const Inputs& inputs, const Arguments& giv
 // One call. is_locked: whether the caller holds the replay lock of the pool.
 Outcome run(Launch& launch, pybind11::handle args, bool is_locked, const Look& look = {});
 Outcome run(BoundLaunch& launch, pybind11::handle args, bool is_locked, const Look& look = {});
+
+// A replay of a graph that was captured by hand; whether something kept it from running.
+std::optional<Problem> run(HandGraph& graph);
 
 pybind11::object to_python(Outcome outcome);
 

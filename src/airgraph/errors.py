@@ -20,7 +20,8 @@ AirgraphError
 │       └── Unsuited   nor is any other, only the function itself
 │           └── Overlapping  an argument that is written shares memory with another
 ├── NotOffered         a name of TorchAir's that airgraph refuses    (also a NotImplementedError)
-│   └── NotImportable  the same of a module                  (also a ModuleNotFoundError)
+│   ├── NotImportable  the same of a module                  (also a ModuleNotFoundError)
+│   └── NotServed      a name of torch_npu's that the stand-in does not have  (also an AttributeError)
 ├── PlotsMissing       the plotting library is not installed   (also an ImportError)
 ├── UnsupportedArgument  an operator of torch_npu's was given what it does not do here   (also a ValueError)
 ├── OperatorsExist     torch_npu's operators are here already  (also a RuntimeError)
@@ -40,6 +41,7 @@ __all__ = [
     "NotAdmitted",
     "NotImportable",
     "NotOffered",
+    "NotServed",
     "OperatorsExist",
     "OptionError",
     "Overlapping",
@@ -71,6 +73,10 @@ class NotOffered(AirgraphError, NotImplementedError):
 
 class NotImportable(NotOffered, ModuleNotFoundError):
     """A module of another package whose meaning airgraph does not offer; the message says why."""
+
+
+class NotServed(NotOffered, AttributeError):
+    """A name of torch_npu's that the stand-in does not have; `hasattr` says so as well."""
 
 
 class PlotsMissing(AirgraphError, ImportError):

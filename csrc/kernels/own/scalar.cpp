@@ -29,7 +29,7 @@ struct Vec {
 
   static float as_float(float value) { return value; }
   static float as_float(Bf16 value) { return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16); }
-  static float as_float(F16 value) { return c10::detail::fp16_ieee_to_fp32_value(value.bits); }
+  static float as_float(F16 value) { return c10::Half(value.bits, c10::Half::from_bits()); }
   static float as_float(int8_t value) { return value; }
 
   static F zero() { return F{}; }
@@ -62,12 +62,12 @@ struct Vec {
   }
   static void store(Bf16* to, F a) {
     for (int i = 0; i < kWidth; ++i) {
-      to[i].bits = c10::detail::round_to_nearest_even(a[i]);
+      to[i].bits = c10::BFloat16(a[i]).x;
     }
   }
   static void store(F16* to, F a) {
     for (int i = 0; i < kWidth; ++i) {
-      to[i].bits = c10::detail::fp16_ieee_from_fp32_value(a[i]);
+      to[i].bits = c10::Half(a[i]).x;
     }
   }
   static F exp(F x) { return F{std::exp(x[0]), std::exp(x[1]), std::exp(x[2]), std::exp(x[3])}; }

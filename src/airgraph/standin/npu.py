@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 
-from airgraph.errors import OptionError
+from airgraph.errors import NotServed, OptionError
 from airgraph.standin import on_cpu, on_cuda
 from airgraph.standin.device import NAME
-from airgraph.standin.refusal import NotServed
 from airgraph.standin.tuning import Config, unheeded
 
 __all__ = ["NpuModule"]

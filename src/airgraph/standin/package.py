@@ -9,12 +9,11 @@ from typing import Any
 
 import torch
 
-from airgraph.errors import OptionError
+from airgraph.errors import NotServed, OptionError
 from airgraph.npu_operators import callables
 from airgraph.npu_operators import register as register_operators
 from airgraph.standin.device import register
 from airgraph.standin.npu import NpuModule
-from airgraph.standin.refusal import NotServed
 from airgraph.torchair.module_refusal import refuse_modules
 from airgraph.torchair.mount import mount
 
