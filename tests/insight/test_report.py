@@ -28,8 +28,8 @@ def test_report_has_the_promised_keys() -> None:
     assert data["cached"] == [] and data["products"] == [] and data["packed_nbytes"] == 0
     (graph,) = data["graphs"]
     assert set(graph) == {
-        "name", "state", "reason", "key", "nodes", "streams", "threads", "pool", "arena_nbytes",
-        "copied_nbytes", "capture_ms", "replays",
+        "name", "state", "reason", "key", "nodes", "streams", "threads", "threads_reason", "pool",
+        "arena_nbytes", "copied_nbytes", "capture_ms", "replays",
     }  # fmt: skip
     assert graph["state"] == "captured" and graph["nodes"] == 2 and graph["streams"] == 1 and graph["replays"] == 1
     assert graph["copied_nbytes"] == 400 and graph["arena_nbytes"] >= 400 and graph["capture_ms"] > 0

@@ -23,6 +23,7 @@ from airgraph.runtime.protocol import Capabilities
 
 class ToyGraph:
     streams = threads = 1
+    threads_reason = ""
     first_outputs = None
     copied_nbytes = 0
     products = {}

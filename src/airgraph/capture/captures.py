@@ -152,6 +152,7 @@ class Captures:
             nodes=device_graph.nodes,
             streams=device_graph.streams,
             threads=device_graph.threads,
+            threads_reason=device_graph.threads_reason,
             pool=pool.id,
             arena_nbytes=device_graph.footprint.nbytes,
             copied_nbytes=_copied_nbytes(inputs) + device_graph.copied_nbytes,

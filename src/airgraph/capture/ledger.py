@@ -29,6 +29,7 @@ class GraphRecord:
     nodes: int = 0
     streams: int = 0
     threads: int = 1
+    threads_reason: str = ""
     pool: int | None = None
     arena_nbytes: int = 0
     copied_nbytes: int = 0

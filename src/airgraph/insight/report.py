@@ -32,7 +32,8 @@ _ROW = (
     "capture_ms",
     "replays",
 )
-
+# Below the table, where there is one.
+_THREADS_REASON = "threads_reason"
 
 _POOL_ROW = (
     "id",
@@ -141,6 +142,10 @@ class Report:
         out = io.StringIO()
         console = Console(file=out, width=140)
         console.print(graphs)
+        for row in self.graphs:
+            if row[_THREADS_REASON]:
+                of = f"{row['name']} {row['key']}: {row['streams']} streams"
+                console.print(escape(f"{of} one after another: {row[_THREADS_REASON]}"))
         console.print(pools)
         console.print(passes)
         if self.products:
@@ -163,7 +168,7 @@ def explain(profile: bool = False) -> Report:
         if record.state == "captured" and record.device_graph is not None and record.device_graph() is None:
             # Its compiled function is gone.
             record.state = "dropped"
-    graphs = tuple({name: getattr(record, name) for name in _ROW} for record in records)
+    graphs = tuple({name: getattr(record, name) for name in (*_ROW, _THREADS_REASON)} for record in records)
     pools = tuple(_pool_row(pool, records) for pool in ledger.pools_alive() if pool.graphs)
     counters = {
         "captures": ledger.captures,

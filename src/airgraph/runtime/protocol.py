@@ -74,7 +74,8 @@ class DeviceEvent(Protocol):
 class DeviceGraph(Protocol):
     """One recording, ready to replay. Not thread-safe: the caller holds the replay lock of its pool.
 
-    threads: of the host, that replay it at most. footprint: what it takes of the pool. copied_nbytes: what operators of
+    threads: of the host, that replay it at most. threads_reason: why its streams run one after another on them, or
+    empty. footprint: what it takes of the pool. copied_nbytes: what operators of
     the graph copy at each replay. first_outputs: what the call returns that the graph was recorded for, where recording
     has run it; else None. products: how those that were chosen for are computed, and how many of each.
     """
@@ -82,6 +83,7 @@ class DeviceGraph(Protocol):
     nodes: int
     streams: int
     threads: int
+    threads_reason: str
     footprint: Footprint
     copied_nbytes: int
     first_outputs: list[Any] | None

@@ -1,5 +1,6 @@
 """Whether streams run beside one another on CPU, by an estimate of what it brings."""
 
+import re
 from typing import Any
 
 import pytest
@@ -48,6 +49,11 @@ def test_one_stream_has_all_threads_where_that_is_sooner(
     finally:
         torch.set_num_threads(kept)
     assert (_row()["streams"], _row()["threads"]) == (2, threads)
+    reason = _row()["threads_reason"]
+    if threads == 2:
+        assert reason == ""
+    else:
+        assert re.fullmatch(r"estimated .* us beside one another, .* one after another with 2 threads for .*", reason)
 
 
 @torch.no_grad()
@@ -99,3 +105,37 @@ def test_inline_where_it_would_bring_nothing() -> None:
     x = torch.randn(4)
     assert torch.equal(torch.compile(tiny, backend="airgraph", fullgraph=True)(x), tiny(x))
     assert (_row()["streams"], _row()["threads"]) == (2, 1)
+    reason = _row()["threads_reason"]
+    assert re.fullmatch(r"estimated [\d.]+ us beside one another, [\d.]+ us one after another", reason)
+    shown = " ".join(str(airgraph.explain()).split())
+    assert f"{_row()['name']} {_row()['key']}: 2 streams one after another: {reason}" in shown
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("options", "cores", "reason"),
+    [({"max_streams": 0}, 4, "max_streams=0"), ({}, 1, "this process may use one processor")],
+)
+def test_one_thread_has_its_reason(
+    options: dict[str, Any], cores: int, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beside, "_cores", lambda: cores)
+    done = airgraph.Event("done")
+
+    def program(x: Tensor) -> Tensor:
+        with scope.stream("side"):
+            beside_it = x @ x
+            done.record()
+        main = x @ x.t()
+        done.wait()
+        return main + beside_it
+
+    x = torch.randn(64, 64)
+    torch.compile(program, backend="airgraph", fullgraph=True, options=options)(x)
+    assert (_row()["threads"], _row()["threads_reason"]) == (1, reason)
+
+
+@torch.no_grad()
+def test_one_stream_needs_no_reason() -> None:
+    torch.compile(lambda x: x * 2 + 1, backend="airgraph")(torch.randn(4))
+    assert (_row()["streams"], _row()["threads"], _row()["threads_reason"]) == (1, 1, "")

@@ -87,6 +87,7 @@ class AcceleratorGraph(LaunchedGraph):
         self.set_outputs(self.outputs_of(recorded.outputs, self._launch))
         self.nodes = recorded.calls
         self.threads = 1
+        self.threads_reason = ""
         self.copied_nbytes = recorded.copied_nbytes
         self.streams = recorded.streams
         self._held = recorded.held

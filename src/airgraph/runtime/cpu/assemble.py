@@ -21,7 +21,7 @@ from airgraph.program.inputs import span_nbytes
 from airgraph.program.order import WorkOrder
 from airgraph.program.trees import mapped
 from airgraph.runtime.choices import Choice
-from airgraph.runtime.cpu.beside import beside_one_another, threads_of_a_call
+from airgraph.runtime.cpu.beside import Beside, beside_one_another, threads_of_a_call
 from airgraph.runtime.cpu.out_variants import functional_of, is_elementwise, out_overload, takes_any_strides
 from airgraph.runtime.cpu.product_times import product_times
 from airgraph.runtime.cpu.products import Way, choose, packed_weight, product_of
@@ -74,8 +74,9 @@ class PackedOperand:
 class Assembled:
     """tape: of the engine. data: each buffer as bytes where it lies. tiers: which serves each call.
 
-    threads: how many run it at most; 1: its streams one after another. exact: by eager's kernels only. products: how
-    those of many rows are computed, by their calls. packed: the weights of which the tape reads panels.
+    threads: how many run it at most; 1: its streams one after another, for threads_reason. exact: by eager's kernels
+    only. products: how those of many rows are computed, by their calls. packed: the weights of which the tape reads
+    panels.
     """
 
     tape: Any
@@ -84,6 +85,7 @@ class Assembled:
     arena: ArenaPlan
     tiers: tuple[str, ...]
     threads: int
+    threads_reason: str
     exact: bool
     products: Mapping[int, Choice]
     packed: tuple[PackedOperand, ...]
@@ -202,17 +204,20 @@ def assemble(
             # Its operands lie otherwise than is served; or a profile has no weights to pack.
             chosen[index] = dataclasses.replace(choice, way=(Way.OWN if tiers[-1] == "own" else Way.ATEN).value)
     beside = beside_one_another(recording, max_streams, tiers)
-    if beside is None and chosen and threads_of_each < threads_of_a_call(recording, max_streams=0):
-        # Chosen for what streams would have had of the threads, and none divides them.
-        return assemble(recording, arena, placed, lease, max_streams=0, exact=exact, weights=weights)
-    if beside is not None:
+    if isinstance(beside, Beside):
         segments = [
             native.Segment(stream=each.stream, calls=list(each.calls), waits=list(each.waits), on_caller=each.on_caller)
             for each in beside.segments
         ]
         tape.run_beside(segments, beside.threads, beside.is_worth_waking)
-    threads = 1 if beside is None else beside.threads
-    return Assembled(tape, tuple(data), lease, arena, tuple(tiers), threads, exact, chosen, tuple(packed))
+        threads, reason = beside.threads, ""
+    elif chosen and threads_of_each < threads_of_a_call(recording, max_streams=0):
+        # Chosen for what streams would have had of the threads, and none divides them.
+        alone = assemble(recording, arena, placed, lease, max_streams=0, exact=exact, weights=weights)
+        return dataclasses.replace(alone, threads_reason=beside.reason)
+    else:
+        threads, reason = 1, beside.reason
+    return Assembled(tape, tuple(data), lease, arena, tuple(tiers), threads, reason, exact, chosen, tuple(packed))
 
 
 def _weight_of(matrix: torch.Tensor, weights: Iterable[Weight]) -> Weight | None:

@@ -13,7 +13,7 @@ from airgraph.runtime.cpu.cost import HAND_OVER_NS, estimated_ns
 from airgraph.runtime.cpu.schedule import Segment, makespan, segments_of
 from airgraph.runtime.cpu.tape import Recording
 
-__all__ = ["Beside", "beside_one_another", "threads_of_a_call"]
+__all__ = ["Beside", "OneAfterAnother", "beside_one_another", "threads_of_a_call"]
 
 # Less than this is not worth keeping a second core awake for.
 _LEAST_GAIN_NS = 300.0
@@ -32,10 +32,17 @@ class Beside:
     is_worth_waking: bool
 
 
+@dataclass(frozen=True, slots=True)
+class OneAfterAnother:
+    """reason: why; empty where there is one stream."""
+
+    reason: str
+
+
 def beside_one_another(
     recording: Recording, max_streams: int | None = None, tiers: Sequence[str] = ()
-) -> Beside | None:
-    """None: one after another, since there is one stream or core, or running them together costs more than it brings.
+) -> Beside | OneAfterAnother:
+    """One after another where there is one stream or core, or running them together costs more than it brings.
 
     It brings nothing, either, where the threads that the streams would divide take less for one call after another.
 
@@ -44,7 +51,7 @@ def beside_one_another(
     """
     threads = _threads(recording, max_streams)
     if threads < 2:
-        return None
+        return OneAfterAnother(_why_one_thread(recording, max_streams))
     by_own_kernels = {step for step, tier in enumerate(tiers) if tier == "own"}
     on_caller = [
         step for step, call in enumerate(recording.calls) if step not in by_own_kernels and not is_of_torch(call.op)
@@ -55,11 +62,27 @@ def beside_one_another(
     # Our own kernels share their work only where one stream runs.
     costs = [estimated_ns(call, 1 if i in by_own_kernels else share) for i, call in enumerate(recording.calls)]
     together = makespan(segments, costs, threads, HAND_OVER_NS)
-    gain = sum(costs) - together
-    on_one = sum(estimated_ns(call, intra_op) for call in recording.calls)
-    if min(gain, _ABOUT_AS_LONG * on_one - together) < _LEAST_GAIN_NS:
-        return None
+    on_one = sum(costs)
+    on_one_with_all = sum(estimated_ns(call, intra_op) for call in recording.calls)
+    gain = on_one - together
+    estimate = f"estimated {_us(together)} beside one another"
+    if gain < _LEAST_GAIN_NS:
+        return OneAfterAnother(f"{estimate}, {_us(on_one)} one after another")
+    if _ABOUT_AS_LONG * on_one_with_all - together < _LEAST_GAIN_NS:
+        return OneAfterAnother(
+            f"{estimate}, {_us(on_one_with_all)} one after another with {intra_op} threads for each operator"
+        )
     return Beside(tuple(segments), threads, gain > _WAKING_NS)
+
+
+def _us(ns: float) -> str:
+    return f"{ns / 1e3:.1f} us"
+
+
+def _why_one_thread(recording: Recording, max_streams: int | None) -> str:
+    if recording.order.streams < 2:
+        return ""
+    return "this process may use one processor" if max_streams is None else f"max_streams={max_streams}"
 
 
 def threads_of_a_call(recording: Recording, max_streams: int | None = None) -> int:

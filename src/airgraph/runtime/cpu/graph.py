@@ -50,6 +50,7 @@ class CpuGraph(LaunchedGraph):
         self.nodes = len(recording.calls)
         self.streams = recording.order.streams
         self.threads = assembled.threads
+        self.threads_reason = assembled.threads_reason
         self._exact = assembled.exact
         self.footprint = assembled.lease.footprint
         self.tiers = Counter(assembled.tiers)
