@@ -159,3 +159,79 @@ def test_a_graph_in_which_the_host_waits_runs_eagerly(native: str) -> None:
     torch.testing.assert_close(torch.compile(program, backend="airgraph")(x), x * 2 + 1)
     (row,) = airgraph.explain().to_dict()["graphs"]
     assert row["state"] == "skipped" and "the host waits for a stream" in row["reason"]
+
+
+@torch.no_grad()
+@both_doors
+def test_a_function_may_end_on_another_stream(door: str, native: str, tmp_path: Path) -> None:
+    module = torch.get_device_module(native)
+    side, before = module.Stream(), module.current_stream()
+
+    def program(x: Tensor) -> Tensor:
+        first = x + 1
+        side.wait_stream(module.current_stream())
+        module.set_stream(side)
+        return first * 2
+
+    call = through(door, program, tmp_path)
+    x = torch.randn(3, device=native)
+    for _ in range(3):
+        try:
+            ours, ends_on = call(x), module.current_stream()
+            torch.testing.assert_close(ours, (x + 1) * 2)
+        finally:
+            before.wait_stream(side)
+            module.set_stream(before)
+        assert ends_on == side
+    (row,) = report()["graphs"][-1:]
+    assert row["state"] == "skipped" and row["reason"] == "it leaves another stream as the current one"
+
+
+@torch.no_grad()
+def test_a_function_that_only_sets_a_stream_sets_it(native: str, tmp_path: Path) -> None:
+    module = torch.get_device_module(native)
+    side, before = module.Stream(), module.current_stream()
+
+    def program(x: Tensor) -> Tensor:
+        module.set_stream(side)
+        return x
+
+    call = through("cached", program, tmp_path)
+    try:
+        call(torch.randn(3, device=native))
+        assert module.current_stream() == side
+    finally:
+        module.set_stream(before)
+
+
+@torch.no_grad()
+@both_doors
+def test_a_function_may_ask_whether_an_event_is_over(door: str, native: str, tmp_path: Path) -> None:
+    module = torch.get_device_module(native)
+    event = module.Event()
+
+    def program(x: Tensor) -> Tensor:
+        first = x + 1
+        event.record()
+        # Whatever it says.
+        return first * 2 if event.query() else (first + first)
+
+    call = through(door, program, tmp_path)
+    x = torch.randn(3, device=native)
+    for _ in range(3):
+        torch.testing.assert_close(call(x), (x + 1) * 2)
+
+
+@torch.no_grad()
+@both_doors
+def test_streams_of_the_cpu_are_one_order(door: str, tmp_path: Path) -> None:
+    """torch has them, and runs all at once."""
+
+    def program(x: Tensor) -> Tensor:
+        with torch.Stream(device="cpu"):
+            beside = x * 2
+        return beside + x
+
+    call, x = through(door, program, tmp_path), torch.randn(3)
+    for _ in range(2):
+        torch.testing.assert_close(call(x), program(x))

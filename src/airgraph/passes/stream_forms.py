@@ -15,6 +15,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from airgraph.passes.analysis.aliases import Aliases
+from airgraph.program.stream_at_the_end import is_external_object
 from airgraph.program.stream_marks import (
     SCOPE,
     event_of,
@@ -51,7 +52,7 @@ def as_tagged_events(gm: GraphModule) -> None:
             graph.erase_node(node)
     _replace_tokens(graph, taken)
     for node in reversed(list(graph.nodes)):
-        if _is_external_object(node) and not node.users:
+        if is_external_object(node) and not node.users:
             graph.erase_node(node)
     graph.lint()
     gm.recompile()
@@ -66,7 +67,7 @@ def _is_other_form(node: Node) -> bool:
         _name(node).startswith(_NAMESPACE)
         or is_token(node.target)
         or is_wait_for_tensors(node.target)
-        or _is_external_object(node)
+        or is_external_object(node)
         or _is_control_dependency(node)
         or "stream" in (node.meta.get("custom") or {})
     )
@@ -76,11 +77,6 @@ def _is_control_dependency(node: Node) -> bool:
     """Whether AOTAutograd wrapped an operator on streams."""
     target = node.target
     return isinstance(target, torch._ops.HigherOrderOperator) and target.name() == "control_deps"
-
-
-def _is_external_object(node: Node) -> bool:
-    """Whether it looks up one of torch's streams or events by its number."""
-    return node.op == "call_function" and getattr(node.target, "__name__", "") == "get_external_object_by_index"
 
 
 def _unwrap_control_dependencies(gm: GraphModule) -> None:

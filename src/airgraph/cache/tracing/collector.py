@@ -19,6 +19,7 @@ from airgraph.errors import AirgraphError, UnsupportedGraph, Unwritable
 from airgraph.options import Options
 from airgraph.program import lowering
 from airgraph.program.program import CaptureProgram
+from airgraph.program.stream_at_the_end import ENDS_ON_ANOTHER_STREAM, leaves_another_stream
 from airgraph.program.support import check_capturable
 from airgraph.program.tensor_parts import take_apart
 from airgraph.runtime.engine.loading import engine
@@ -76,6 +77,8 @@ class Collector:
     def __call__(self, gm: GraphModule, example_inputs: Sequence[Any], **_: Any) -> Callable[..., Any]:
         self.was_asked = True
         try:
+            if leaves_another_stream(gm.graph):
+                raise Unwritable(f"it cannot be captured: {ENDS_ON_ANOTHER_STREAM}")
             apart = take_apart(gm, example_inputs)
             gm, example_inputs = (gm, example_inputs) if apart is None else (apart.gm, apart.example_inputs)
             self.sources = lowering.input_sources(gm)

@@ -120,6 +120,26 @@ def _random_as_it_was() -> Iterator[None]:
     random.setstate(drawn)
 
 
+@contextmanager
+def _current_stream_as_it_was(is_run: Callable[[], bool]) -> Iterator[None]:
+    """Dynamo makes the streams current that a function does, and nothing is to be executed.
+
+    is_run: whether the function was run instead of being traced.
+    """
+    device = torch.accelerator.current_accelerator()
+    if device is None or not torch.get_device_module(device).is_initialized():
+        yield
+        return
+    before = torch.accelerator.current_stream()
+    try:
+        yield
+    except BaseException:
+        torch.accelerator.set_stream(before)
+        raise
+    if not is_run():
+        torch.accelerator.set_stream(before)
+
+
 def _traced(request: TraceRequest, read: Reader, floats: FloatInputs | None) -> Manifest:
     function, arguments = request.function, request.arguments
     inner = getattr(function, "__func__", function)
@@ -141,7 +161,11 @@ def _traced(request: TraceRequest, read: Reader, floats: FloatInputs | None) -> 
         # One function at a time, as Dynamo does it.
         with _one_at_a_time, torch.no_grad(), settings, floats_as_inputs(is_input), at_once(), collector.set_back:
             try:
-                with _as_the_cache_needs(), observed.observer:
+                with (
+                    _current_stream_as_it_was(lambda: not collector.was_asked),
+                    _as_the_cache_needs(),
+                    observed.observer,
+                ):
                     result = compiled(*arguments.args, **arguments.kwargs)
                     collector.take_written()
             except Exception as error:
