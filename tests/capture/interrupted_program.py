@@ -67,6 +67,36 @@ def two_pools():
     targets = [compiled(), by_hand(), several_keys()]
     return Target(lambda: [t.call() for t in targets], lambda: [t.right() for t in targets])
 
+def two_streams():
+    from airgraph.runtime.cpu import beside
+    # Beside one another, whatever it brings: a signal falls while workers have a part of the replay.
+    beside._LEAST_GAIN_NS, beside._cores = float("-inf"), lambda: 3
+    weights = torch.randn(2, 96, 96) / 10
+    forked, done = airgraph.Event("forked"), airgraph.Event("done")
+    def program(x):
+        x = x + 1
+        forked.record()
+        with airgraph.scope.stream("side"):
+            forked.wait()
+            side = x
+            for _ in range(6):
+                side = (side @ weights[0]).relu()
+            done.record()
+        main = x
+        for _ in range(6):
+            main = (main @ weights[1]).relu()
+        done.wait()
+        return main + side
+    call = torch.compile(program, backend="airgraph", fullgraph=True, dynamic=False)
+    given = torch.randn(48, 96)
+    def right():
+        x = torch.randn(48, 96)
+        torch.testing.assert_close(call(x), program(x))
+    right()
+    (row,) = airgraph.explain().to_dict()["graphs"]
+    assert (row["streams"], row["threads"]) == (2, 2)
+    return Target(lambda: call(given), right)
+
 def captured_anew():
     # Through the door without Dynamo, which signals in its own midst can leave half done.
     call = airgraph.inference.cache_compile(rows, cache_dir=tempfile.mkdtemp(), options={"force_recapture": True})

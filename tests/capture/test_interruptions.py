@@ -72,7 +72,7 @@ def _wanted(signals: int, request: pytest.FixtureRequest) -> int:
     return signals if request.config.getoption("--full-sweep") else signals // 3
 
 
-_USUAL = ["compiled", "cached", "by_hand", "several_keys", "held_outputs", "two_pools"]
+_USUAL = ["compiled", "cached", "by_hand", "several_keys", "held_outputs", "two_pools", "two_streams"]
 
 
 @pytest.mark.parametrize("raised", ["Alarm", "KeyboardInterrupt"])

@@ -19,6 +19,7 @@ from native_engine import native
 from random_streams import STEPS, copied_at_the_end, module_of
 from reports import report
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import airgraph
 from airgraph import scope
@@ -271,6 +272,51 @@ def test_a_side_stream_takes_denormals_as_the_caller_does() -> None:
         torch.set_flush_denormal(False)
     for _ in range(50):
         assert all((each != 0).all() for each in call(x))
+
+
+class Counts(TorchDispatchMode):
+    calls = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls += 1
+        return func(*args, **(kwargs or {}))
+
+
+@native
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda: torch.autocast("cpu", torch.bfloat16),
+        torch.inference_mode,
+        torch.enable_grad,
+        Counts,
+        lambda: torch.device("meta"),
+        lambda: torch._C._AutoDispatchBelowAutograd(),
+    ],
+    ids=["autocast", "inference", "gradients", "dispatch mode", "default device", "below autograd"],
+)
+def test_a_side_stream_is_shielded_from_what_is_around_a_replay(around: Any) -> None:
+    """Its operators run on other threads, some by the dispatcher."""
+    g, side = airgraph.cpu.CPUGraph(kernels="exact"), airgraph.cpu.Stream()
+    x = torch.randn(16, 16, requires_grad=True)
+    with torch.no_grad(), airgraph.cpu.graph(g):
+        side.wait_stream(airgraph.cpu.current_stream())
+        with airgraph.cpu.stream(side):
+            inverse = torch.linalg.inv(x)
+            product = x @ x
+        ordered, _ = (x @ x.t()).sort()
+        airgraph.cpu.current_stream().wait_stream(side)
+    with torch.no_grad():
+        expected = [torch.linalg.inv(x), x @ x, (x @ x.t()).sort()[0]]
+    for _ in range(20):
+        outputs = [inverse, product, ordered]
+        for output in outputs:
+            output.zero_()
+        with around() as mode:
+            g.replay()
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(outputs, expected, strict=True))
+        assert not any(output.requires_grad for output in outputs)
+        assert not isinstance(mode, Counts) or mode.calls == 0
 
 
 @native
