@@ -79,6 +79,8 @@ They are read by others, and change what airgraph does.
 |---|---|
 | `ATEN_CPU_CAPABILITY` | the SIMD level of PyTorch's kernels, and of the engine's own: \
 `default`, `avx2`, `avx512` ([devices](devices.md#cpu)) |
+| `TORCHDYNAMO_DISABLE` | `1` switches torch.compile off, tracing for the compile cache too: functions run as \
+they are ([why a call is not cached](troubleshooting.md#why-a-call-is-not-cached)) |
 | `OMP_NUM_THREADS` | how many threads kernels on CPU use |
 | `PYTHONHASHSEED` | a cached graph that depends on the order of a set serves only processes with the same \
 seed ([compile cache](cache.md#what-is-checked-and-when)) |

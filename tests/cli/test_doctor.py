@@ -13,6 +13,7 @@ from airgraph.cli import doctor
 from airgraph.cli.doctor import Check, Verdict
 from airgraph.runtime.engine import loading
 from airgraph.runtime.engine.loading import EngineStatus
+from airgraph.torch_internals import probes
 
 
 def _checks() -> dict[str, Check]:
@@ -50,6 +51,16 @@ def test_a_missing_compiler_matters_only_without_the_engine(monkeypatch: pytest.
     assert "g++" in checks["C++ compiler"].remedy
     assert checks["native engine"].verdict is Verdict.WARNING
     assert "not built" in checks["native engine"].found
+
+
+def test_each_name_of_pytorchs_own_is_shown_with_its_use_its_torch_and_its_end() -> None:
+    result = airgraph("doctor", "--internals", COLUMNS="250")
+    assert result.returncode == 0, result.stderr
+    shown = " ".join(result.stdout.replace("│", " ").split())
+    for each in probes.INTERNALS:
+        assert each.place in shown
+        assert f"seen in torch {each.seen_in}" in shown
+    assert "goes with:" in shown
 
 
 def test_an_old_torch_is_a_problem_and_exits_one(

@@ -25,7 +25,21 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", [_ROOT / "README.md", *_PAGES], ids=lambda page: str(page.name))
+_TEXTS = [*_ROOT.glob("*.md"), *(_ROOT / folder / "README.md" for folder in ("src/airgraph", "csrc", "tests")), *_PAGES]
+
+
+@pytest.mark.parametrize("page", _TEXTS, ids=lambda page: str(page.relative_to(_ROOT)))
+def test_links_lead_to_what_is_there(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^):#]+)[^)]*\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("folder", ["src/airgraph", "csrc", "tests"])
+def test_the_index_leads_to_the_maps(folder: str) -> None:
+    assert f"(../{folder}/README.md)" in (_DOCS / "index.md").read_text()
+
+
+@pytest.mark.parametrize("page", _TEXTS, ids=lambda page: str(page.relative_to(_ROOT)))
 def test_links_into_a_page_meet_a_heading(page: Path) -> None:
     for target, anchor in re.findall(r"\]\(([^):#]*)#([^)]+)\)", page.read_text()):
         assert anchor in _anchors(page.parent / target if target else page), f"{target}#{anchor}"
