@@ -63,6 +63,20 @@ def test_without_zeros_too() -> None:
     check(out, grouped, args)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("rows", [1, 8])
+def test_with_a_bias_too(rows: int, dtype: torch.dtype) -> None:
+    args = [*arguments(dtype, rows), torch.randn(N).to(dtype)]
+
+    def program(x: Tensor, numbers: Tensor, scale: Tensor, zero: Tensor, bias: Tensor) -> Tensor:
+        floats = numbers.view(N, GROUPS, K // GROUPS).to(x.dtype) - zero.view(N, GROUPS, 1).to(x.dtype)
+        return torch.nn.functional.linear(x, (floats * scale.view(N, GROUPS, 1)).view(N, K), bias)
+
+    out, found = found_in(program, *args)
+    assert found == 1
+    check(out, program, args)
+
+
 def test_a_scale_and_a_zero_of_each_row() -> None:
     args = arguments(groups=1)
     out, found = found_in(channels, *args)

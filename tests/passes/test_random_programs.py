@@ -25,7 +25,7 @@ _SWITCHES = [each.name for each in PASSES if not each.always and not each.fast]
 # Here is no registered replacement and no custom operator, no cast weight and no attention; all sizes are numbers.
 _IDLE = {
     *("pattern_fusion_pass", "auto_functionalized", "shape_arithmetic"),
-    *("grouped_products", "mixed_products", "decode_attention"),
+    *("grouped_products", "int_products", "mixed_products", "decode_attention"),
 }
 _ALONE = [each for each in PASSES if each.name not in _IDLE]
 

@@ -23,7 +23,7 @@ constexpr int64_t kGroupedReadPerNs = 10;
 constexpr int64_t kGroupedApart = 64;
 
 struct GroupedCtx final : Step {
-  Rows out, left;
+  Rows out, left, bias;           // bias: expanded as out, or undefined
   at::Tensor right, scale, zero;  // [n, k], [n, groups], the same or undefined
   const own::RowForms* scale_forms;
   int64_t rows, n, k, groups;
@@ -44,6 +44,7 @@ void run_grouped_part(const void* context, size_t part, size_t /*thread*/) noexc
   const auto* zeros_at = ctx.zero.defined() ? ctx.zero.const_data_ptr<int8_t>() : nullptr;
   float scales[kMostGroups];
   float sums[kMostGroupedRows * kGroupedApart];
+  float biases[kGroupedApart];
   GroupedProducts products{ctx.left_data,      ctx.left_ld, ctx.rows, nullptr, ctx.k,
                            ctx.k / ctx.groups, scales,      nullptr,  nullptr, kGroupedApart};
   for (int64_t from = begin; from < end; from += kGroupedApart) {
@@ -56,8 +57,9 @@ void run_grouped_part(const void* context, size_t part, size_t /*thread*/) noexc
       products.out = sums + i;
       ctx.run(products);
     }
+    const float* bias = ctx.bias.defined() ? ctx.bias.read(0, 0, from, count, biases) : nullptr;
     for (int64_t m = 0; m < ctx.rows; ++m) {
-      ctx.out.write(0, m, from, count, sums + m * kGroupedApart, nullptr, nullptr);
+      ctx.out.write(0, m, from, count, sums + m * kGroupedApart, nullptr, bias);
     }
   }
 }
@@ -67,6 +69,7 @@ void run_grouped(Step* step) {
   thread_local std::vector<float> floats;
   ctx.out.find_to_write();
   ctx.left.find_to_read();
+  ctx.bias.find_to_read();
   floats.resize(static_cast<size_t>(ctx.rows * ctx.k));
   for (int64_t row = 0; row < ctx.rows; ++row) {
     float* to = floats.data() + row * ctx.k;
@@ -86,12 +89,14 @@ std::optional<PreparedStep> make_grouped(const torch::jit::Stack& args, c10::Arr
   const at::Tensor right = args[1].toTensor();
   const at::Tensor scale = args[2].toTensor();
   const auto zero = args[3].toOptional<at::Tensor>().value_or(at::Tensor());
+  const auto bias = args[4].toOptional<at::Tensor>().value_or(at::Tensor());
   const at::Tensor& out = outs[0];
   const auto is_float = [](const at::Tensor& each) {
     return own::element_of(each.scalar_type()) && each.scalar_type() != at::kChar;
   };
   const bool is_served = is_float(left) && out.scalar_type() == left.scalar_type() && is_float(scale) &&
-                         right.scalar_type() == at::kChar && (!zero.defined() || zero.scalar_type() == at::kChar);
+                         right.scalar_type() == at::kChar && (!zero.defined() || zero.scalar_type() == at::kChar) &&
+                         (!bias.defined() || bias.scalar_type() == out.scalar_type());
   if (!is_served || out.numel() == 0 || left.size(1) == 0 || left.size(0) > kMostGroupedRows ||
       scale.size(1) > kMostGroups || !right.is_contiguous() || !scale.is_contiguous() ||
       (zero.defined() && !zero.is_contiguous())) {
@@ -103,6 +108,9 @@ std::optional<PreparedStep> make_grouped(const torch::jit::Stack& args, c10::Arr
   ctx->right = right;
   ctx->scale = scale;
   ctx->zero = zero;
+  if (bias.defined()) {
+    ctx->bias = Rows(bias.expand_as(out));
+  }
   ctx->scale_forms = &own::row_forms(own::element_in(scale));
   ctx->rows = left.size(0);
   ctx->k = left.size(1);

@@ -44,20 +44,37 @@ def multiply_by_groups(gm: GraphModule) -> int:
     """
     use = MemoryUse(gm.graph)
     # All is asked before anything changes.
-    products = [node for node in gm.graph.nodes if node.target is _aten.mm.default]
-    found = [(node, weight) for node in products if (weight := _grouped(node, use)) is not None]
+    found = [(node, weight) for node in gm.graph.nodes if (weight := _grouped(node, use)) is not None]
     for node, weight in found:
-        left, right = node.args[:2]
+        product = _Product.of(node)
+        assert product is not None
         with gm.graph.inserting_before(node):
             numbers = _shaped(gm, weight.numbers, weight.n, weight.k)
             scales = _shaped(gm, weight.scales, weight.n, weight.groups)
             zeros = None if weight.zeros is None else _shaped(gm, weight.zeros, weight.n, weight.groups)
-            product = gm.graph.call_function(GROUPED_MM, (left, numbers, scales, zeros))
-        product.meta = dict(node.meta)
-        node.replace_all_uses_with(product)
+            made = gm.graph.call_function(GROUPED_MM, (product.left, numbers, scales, zeros, product.bias))
+        made.meta = dict(node.meta)
+        node.replace_all_uses_with(made)
         gm.graph.erase_node(node)
-        erase_unused(gm.graph, right)
+        erase_unused(gm.graph, product.right)
     return len(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    left: Node
+    right: Node
+    bias: Node | None
+
+    @classmethod
+    def of(cls, node: Node) -> _Product | None:
+        """None where a node is no product, or does more than add a bias."""
+        match node.target, node.args:
+            case _aten.mm.default, (Node() as left, Node() as right):
+                return cls(left, right, None)
+            case _aten.addmm.default, (Node() as bias, Node() as left, Node() as right) if not node.kwargs:
+                return cls(left, right, bias)
+        return None
 
 
 def _shaped(gm: GraphModule, node: Node, rows: int, columns: int) -> Node:
@@ -70,18 +87,17 @@ def _shaped(gm: GraphModule, node: Node, rows: int, columns: int) -> Node:
 
 
 def _grouped(node: Node, use: MemoryUse) -> _Weight | None:
-    left, right = node.args[:2]
-    if (
-        not isinstance(left, Node)
-        or not isinstance(right, Node)
-        or not has_few_rows(left)
-        or not lies_in_columns(right)
-    ):
+    product = _Product.of(node)
+    if product is None or not has_few_rows(product.left) or not lies_in_columns(product.right):
+        return None
+    right, bias = product.right, product.bias
+    k, n = right.meta["val"].shape
+    form = (torch.Size([n]), product.left.meta["val"].dtype)
+    if bias is not None and (bias.meta["val"].shape, bias.meta["val"].dtype) != form:
         return None
     made = right
     while made.target in _VIEWS and len(made.users) == 1 and isinstance(made.args[0], Node):
         made = made.args[0]
-    k, n = right.meta["val"].shape
     factors = _factors(made)
     if factors is None or right.meta["val"].stride() != (1, k) or stream_of(made) != stream_of(node):
         return None

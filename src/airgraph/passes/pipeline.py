@@ -21,6 +21,7 @@ from airgraph.passes.decode_attention import attend_as_stored
 from airgraph.passes.fused_rows import fuse_rows
 from airgraph.passes.grouped_products import multiply_by_groups
 from airgraph.passes.input_copies import copy_where_made
+from airgraph.passes.int_products import multiply_signed
 from airgraph.passes.late_waits import wait_later_on_one_stream, wait_where_used
 from airgraph.passes.mixed_products import multiply_as_stored
 from airgraph.passes.noop import remove_noops
@@ -71,6 +72,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("common_subexpressions", share_common_subexpressions, always=True),
     Pass("dead_code", remove_dead_code, always=True),
     Pass("grouped_products", multiply_by_groups, fast=True),
+    Pass("int_products", multiply_signed, fast=True),
     Pass("mixed_products", multiply_as_stored, fast=True),
     Pass("decode_attention", attend_as_stored, fast=True),
     Pass("fused_rows", fuse_rows, fast=True),

@@ -14,7 +14,7 @@ __all__ = ["DECODE_ATTENTION", "GROUPED_MM", "MIXED_MM", "ROW_PROGRAM", "ROW_PRO
 
 _library = torch.library.Library("airgraph", "FRAGMENT")
 _library.define("mixed_mm(Tensor left, Tensor right, Tensor? scale=None) -> Tensor")
-_library.define("grouped_mm(Tensor left, Tensor right, Tensor scale, Tensor? zero=None) -> Tensor")
+_library.define("grouped_mm(Tensor left, Tensor right, Tensor scale, Tensor? zero=None, Tensor? bias=None) -> Tensor")
 _library.define("decode_attention(Tensor query, Tensor key, Tensor value, Tensor? mask, float scale) -> Tensor")
 # Element by element or row by row: a result may lie where an operand of its form lay.
 _pointwise = (torch.Tag.pointwise,)
@@ -31,15 +31,19 @@ def _mixed_mm(left: Tensor, right: Tensor, scale: Tensor | None = None) -> Tenso
     return product if scale is None else product * scale.to(left.dtype)
 
 
-def _grouped_mm(left: Tensor, right: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
+def _grouped_mm(
+    left: Tensor, right: Tensor, scale: Tensor, zero: Tensor | None = None, bias: Tensor | None = None
+) -> Tensor:
     """left [rows, k] @ the transpose of right [n, k], of int8, less zero [n, groups], of int8, times scale [n, groups].
 
-    Each zero and each scale is of as many numbers of a row as there are to one, in order. In the type of left.
+    Each zero and each scale is of as many numbers of a row as there are to one, in order. In the type of left, which is
+    that of bias [n] too.
     """
     numbers = right.view(*scale.shape, -1).to(left.dtype)
     if zero is not None:
         numbers = numbers - zero.to(left.dtype).unsqueeze(-1)
-    return left @ (numbers * scale.to(left.dtype).unsqueeze(-1)).view(right.shape).t()
+    weight = (numbers * scale.to(left.dtype).unsqueeze(-1)).view(right.shape)
+    return torch.nn.functional.linear(left, weight, bias)
 
 
 def _decode_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
@@ -76,7 +80,9 @@ def _form_of_product(left: Tensor, right: Tensor, scale: Tensor | None = None) -
     return left.new_empty(left.shape[0], right.shape[1])
 
 
-def _form_of_grouped(left: Tensor, right: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
+def _form_of_grouped(
+    left: Tensor, right: Tensor, scale: Tensor, zero: Tensor | None = None, bias: Tensor | None = None
+) -> Tensor:
     return left.new_empty(left.shape[0], right.shape[0])
 
 
