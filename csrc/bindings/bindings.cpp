@@ -319,6 +319,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("simd_level", &at::get_cpu_capability);
   m.def("kernel_count", &kernel_count);
   m.def("use_dots", &own::use_dots, py::arg("wanted"));
+  m.def("reads_several_places", &own::reads_several_places);
+  m.def("read_several_places", &own::read_several_places, py::arg("wanted"));
   m.def("has_kernel", [](const std::string& name, const std::string& overload) {
     return find_kernel(name, overload) != nullptr || find_own_kernel(name, overload) != nullptr;
   });

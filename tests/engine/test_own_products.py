@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from own_calls import by_engine, further_off, lying, values
 from torch import Tensor
 
-from airgraph.runtime.engine.loading import engine_status
+from airgraph.runtime.engine.loading import engine, engine_status
 
 pytestmark = pytest.mark.skipif(not engine_status().loaded, reason="the native engine is not here")
 
@@ -237,6 +238,45 @@ def test_what_they_do_not_serve_is_eagers(rows: int, transposed: bool, dtype: to
     out = torch.empty(rows, 20, dtype=dtype)
     assert by_engine("aten::mm", left, right, out=out) != "own"
     assert torch.equal(out, left @ right)
+
+
+@pytest.fixture
+def places() -> Iterator[Callable[[bool], None]]:
+    """Whether matrices are read at several places from now on."""
+    yield engine().read_several_places
+    engine().read_several_places(None)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("stored", ["as it is", "int8", "int8 scaled"])
+@pytest.mark.parametrize(("n", "k"), [(5, 600), (64, 576), (67, 513), (150, 1100), (193, 4096), (1024, 576)])
+def test_a_matrix_that_is_read_at_several_places_gives_the_same_bits(
+    n: int, k: int, stored: str, dtype: torch.dtype, places: Callable[[bool], None]
+) -> None:
+    generator = torch.Generator().manual_seed(n)
+    left = values(1, k, dtype=dtype, generator=generator)
+    # Rows lie apart, the first one behind the begin.
+    whole = values(n + 1, k + 24, dtype=dtype if stored == "as it is" else torch.int8, generator=generator)
+    right = whole[1:, 8 : k + 8].t()
+    scale = values(n, dtype=dtype, generator=generator) if stored == "int8 scaled" else None
+    name, args = ("aten::mm", (left, right)) if stored == "as it is" else ("airgraph::mixed_mm", (left, right, scale))
+    found = []
+    for several in (False, True):
+        places(several)
+        out = torch.full((1, n), math.nan, dtype=dtype)
+        assert by_engine(name, *args, out=out) == "own"
+        found.append(out)
+    assert torch.equal(*found)
+    assert found[0].isfinite().all()
+
+
+def test_where_it_is_read_is_known_for_this_processor(places: Callable[[bool | None], None]) -> None:
+    vendor = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if "vendor_id" in line), "")
+    assert engine().reads_several_places() == ("GenuineIntel" in vendor)
+    places(True)
+    assert engine().reads_several_places()
+    places(None)
+    assert engine().reads_several_places() == ("GenuineIntel" in vendor)
 
 
 def test_exact_kernels_are_eagers() -> None:

@@ -55,6 +55,43 @@ struct WholeNumbers {
     }
   }
 
+  // Of kPlaces rows, `step` after one another; `ahead` bytes from where it reads it asks for what comes.
+  AIRGRAPH_SIMD static void sums(const char* memory, int64_t k, const int8_t* right, int64_t step, int64_t ahead,
+                                 Vec::F* found) {
+    __m512i sums[kPlaces][kDigits];
+#pragma GCC unroll 4
+    for (int row = 0; row < kPlaces; ++row) {
+#pragma GCC unroll 4
+      for (int digit = 0; digit < kDigits; ++digit) {
+        sums[row][digit] = _mm512_loadu_si512(memory + kDigits * padded(k) + digit * kWidth);
+      }
+    }
+    for (int64_t i = 0; i < k; i += kWidth) {
+      __m512i digits[kDigits];
+#pragma GCC unroll 4
+      for (int digit = 0; digit < kDigits; ++digit) {
+        digits[digit] = _mm512_loadu_si512(memory + digit * padded(k) + i);
+      }
+#pragma GCC unroll 4
+      for (int row = 0; row < kPlaces; ++row) {
+        const int8_t* at = right + row * step + i;
+        Vec::prefetch(at + ahead);
+        const __m512i numbers =
+            k - i >= kWidth ? _mm512_loadu_si512(at) : _mm512_maskz_loadu_epi8(~uint64_t{0} >> (kWidth - (k - i)), at);
+        const __m512i bytes = _mm512_xor_si512(numbers, high_bits());
+#pragma GCC unroll 4
+        for (int digit = 0; digit < kDigits; ++digit) {
+          sums[row][digit] = _mm512_dpbusd_epi32(sums[row][digit], bytes, digits[digit]);
+        }
+      }
+    }
+#pragma GCC unroll 4
+    for (int row = 0; row < kPlaces; ++row) {
+      const auto whole = Vec::fma(_mm512_cvtepi32_ps(sums[row][0]), Vec::set(256), _mm512_cvtepi32_ps(sums[row][1]));
+      found[row] = Vec::fma(_mm512_cvtepi32_ps(sums[row][2]), Vec::set(1 / kRestsOfOne), whole);
+    }
+  }
+
   AIRGRAPH_SIMD static Vec::F sum(const char* memory, int64_t k, const int8_t* right) {
     __m512i sums[kDigits];
     for (int digit = 0; digit < kDigits; ++digit) {

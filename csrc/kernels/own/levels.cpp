@@ -31,10 +31,27 @@ Level level() {
 }
 
 std::atomic<bool> dots_wanted{true};
+std::atomic<int> places_wanted{-1};  // as is known to be faster
 
 bool may_use_dots() { return level() == Level::avx512 && dots_wanted.load(std::memory_order_relaxed); }
 
 }  // namespace
+
+bool reads_several_places() {
+  static const bool is_faster = [] {
+#if defined(__x86_64__)
+    return __builtin_cpu_is("intel") != 0;
+#else
+    return false;
+#endif
+  }();
+  const int wanted = places_wanted.load(std::memory_order_relaxed);
+  return wanted < 0 ? is_faster : wanted != 0;
+}
+
+void read_several_places(std::optional<bool> wanted) {
+  places_wanted.store(wanted ? static_cast<int>(*wanted) : -1, std::memory_order_relaxed);
+}
 
 void use_dots(bool wanted) { dots_wanted.store(wanted, std::memory_order_relaxed); }
 

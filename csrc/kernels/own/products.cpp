@@ -43,7 +43,7 @@ struct ProductsCtx final : SharedStep {
   size_t all_parts, part_ns;
   int64_t right_nbytes;  // from the first element to the last
   size_t row_nbytes;
-  bool reads_in_place, writes_in_place;
+  bool reads_in_place, writes_in_place, several_places;
   const own::WholeForm* whole_form;  // of the one row of `left`, or null
   float rounding;                    // of a result, relative to its size
   own::RowProductsFn run;
@@ -130,7 +130,8 @@ void run_rows(const ProductsCtx& ctx, int64_t matrix, int64_t begin, int64_t end
                        ctx.right_ld,
                        ctx.k,
                        nullptr,
-                       0};
+                       0,
+                       ctx.several_places};
   const auto run = [&](int64_t from, int64_t until) {
     if (ctx.is_whole) {
       ctx.whole_form->run(products, ctx.whole_row, from, until);
@@ -298,6 +299,7 @@ std::optional<PreparedStep> make_row_products(const at::Tensor& left, const at::
   const auto stored_run = right.scalar_type() == dtype ? own::stored_row_products(*element) : nullptr;
   ctx->reads_in_place = (dtype == at::kFloat || stored_run != nullptr) && ctx->left.is_dense();
   ctx->writes_in_place = dtype == at::kFloat && !scale.defined() && !bias.defined() && ctx->out.is_dense();
+  ctx->several_places = own::reads_several_places();
   ctx->whole_form = nullptr;
   if (*element == Element::i8 && dtype != at::kFloat && ctx->rows == 1 && ctx->batch == 1 &&
       ctx->k <= own::kMostWhole) {

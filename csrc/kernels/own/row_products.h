@@ -3,8 +3,17 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 namespace airgraph::own {
+
+// A row of `right` at each of so many places may be read at a time: some processors ask memory for what comes at each
+// place by itself, and get a fifth more of it so.
+constexpr int kPlaces = 4;
+// Places that are nearer to one another than a page are taken for one.
+constexpr int64_t kLeastApart = 4096;
+// So many bytes from where it reads a place is asked for what comes.
+constexpr int64_t kAhead = 1024;
 
 // How an element of the matrix is stored; all are summed in float32.
 enum class Element { f32, bf16, f16, i8 };
@@ -20,6 +29,7 @@ struct RowProducts {
   int64_t k;
   float* out;
   int64_t out_ld;
+  bool several_places = false;
 };
 
 // Of the rows [begin, end) of `right`; the result of the first lies at `out`.
@@ -29,6 +39,12 @@ using RowProductsFn = void (*)(const RowProducts& products, int64_t begin, int64
 RowProductsFn row_products(Element element);
 // One that reads `left` as elements of that kind, where that is faster; else null.
 RowProductsFn stored_row_products(Element element);
+
+// Whether rows that are read from memory are read at several places: by default where that is known to be faster, which
+// is on processors of Intel's. Results are the same bits.
+bool reads_several_places();
+// As wanted from now on, by products that are prepared then; nothing: by default.
+void read_several_places(std::optional<bool> wanted);
 
 // Whether kernels that are chosen from now on may use instructions beyond those that ATen asks for; they may at first.
 void use_dots(bool wanted);

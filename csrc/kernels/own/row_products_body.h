@@ -149,58 +149,107 @@ AIRGRAPH_SIMD void sums_of(const RowProducts& p, const float* left, const T* rig
   }
 }
 
-// The sums of one row of `left` with one row of `right`, still in one vector.
-template <class T>
-AIRGRAPH_SIMD typename Vec::F sum_of(const RowProducts& p, const float* left, const T* right) {
+// The sums of one row of `left` with R rows of `right`, `step` elements after one another, each still in one vector.
+// ahead: so many bytes from where it reads of each row it asks for what comes; 0: it does not.
+template <class T, int R>
+AIRGRAPH_SIMD void row_sums(const RowProducts& p, const float* left, const T* right, int64_t step, int64_t ahead,
+                            typename Vec::F* found) {
   constexpr int kVectors = kLine / static_cast<int>(Vec::kWidth * sizeof(T));
   constexpr int kParts = kVectors < 8 ? 4 : 8;
   constexpr int64_t kStep = kParts * Vec::kWidth;
-  auto total = Total::of(Vec::zero());
+  Total totals[R];
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) {
+    totals[r] = Total::of(Vec::zero());
+  }
   for (int64_t k = 0; k < p.k;) {
     const bool is_first = k == 0;
     const int64_t until = p.k - k > kFold * kStep ? k + kFold * kStep : p.k;
-    typename Vec::F sums[kParts];
+    typename Vec::F sums[R][kParts];
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 8
-    for (int part = 0; part < kParts; ++part) {
-      sums[part] = Vec::zero();
+      for (int part = 0; part < kParts; ++part) {
+        sums[r][part] = Vec::zero();
+      }
     }
     for (; k + kStep <= until; k += kStep) {
 #pragma GCC unroll 8
       for (int v = 0; v < kParts; ++v) {
-        sums[v] = Vec::fma(Vec::load(left + k + v * Vec::kWidth), Vec::load(right + k + v * Vec::kWidth), sums[v]);
+        const auto numbers = Vec::load(left + k + v * Vec::kWidth);
+#pragma GCC unroll 4
+        for (int r = 0; r < R; ++r) {
+          const T* at = right + r * step + k + v * Vec::kWidth;
+          if (R > 1 && v % kVectors == 0) {
+            Vec::prefetch(reinterpret_cast<const char*>(at) + ahead);
+          }
+          sums[r][v] = Vec::fma(numbers, Vec::load(at), sums[r][v]);
+        }
       }
     }
     for (; k < until; k += Vec::kWidth) {
-      sums[0] = Vec::fma(load_left(left + k, until - k), load_left(right + k, until - k), sums[0]);
-    }
+      const auto numbers = load_left(left + k, until - k);
 #pragma GCC unroll 4
-    for (int half = kParts / 2; half > 0; half /= 2) {
-#pragma GCC unroll 8
-      for (int part = 0; part < half; ++part) {
-        sums[part] = Vec::add(sums[part], sums[part + half]);
+      for (int r = 0; r < R; ++r) {
+        sums[r][0] = Vec::fma(numbers, load_left(right + r * step + k, until - k), sums[r][0]);
       }
     }
-    if (is_first) {
-      total = Total::of(sums[0]);
-    } else {
-      total.add(sums[0]);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+      for (int half = kParts / 2; half > 0; half /= 2) {
+#pragma GCC unroll 8
+        for (int part = 0; part < half; ++part) {
+          sums[r][part] = Vec::add(sums[r][part], sums[r][part + half]);
+        }
+      }
+      if (is_first) {
+        totals[r] = Total::of(sums[r][0]);
+      } else {
+        totals[r].add(sums[r][0]);
+      }
     }
   }
-  return total.value();
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) {
+    found[r] = totals[r].value();
+  }
 }
 
-// The rows [begin, end) of `right` one after the other, as one stream; four are added up together.
+// The rows [begin, end) of `right`, at several places or one after the other as one stream; four are added up together.
 template <class T>
 AIRGRAPH_SIMD void pass_one(const RowProducts& p, int64_t begin, int64_t end) {
   const auto* left = static_cast<const float*>(p.left);
   const T* right = static_cast<const T*>(p.right) + begin * p.right_ld;
   float* out = p.out;
   int64_t n = begin;
+  // Registers hold the sums of so many rows with the widest vectors only.
+  if constexpr (Vec::kSums >= kPlaces * 4) {
+    const int64_t row_nbytes = p.right_ld * static_cast<int64_t>(sizeof(T));
+    const int64_t each = (end - begin) / kPlaces, apart = each * row_nbytes;
+    if (p.several_places && apart >= kLeastApart) {
+      for (int64_t i = 0; i < each; ++i, right += p.right_ld) {
+        // What comes after the last row of a place is the next one's first, which has been read.
+        const int64_t past = (i + 1) * row_nbytes + kAhead < apart ? 0 : (kPlaces - 1) * apart;
+        typename Vec::F sums[kPlaces];
+        float found[kPlaces];
+        row_sums<T, kPlaces>(p, left, right, each * p.right_ld, kAhead + past, sums);
+        Vec::sum4(sums, found);
+#pragma GCC unroll 4
+        for (int place = 0; place < kPlaces; ++place) {
+          out[place * each + i] = found[place];
+        }
+      }
+      n += kPlaces * each;
+      right += (kPlaces - 1) * each * p.right_ld;
+      out += kPlaces * each;
+    }
+  }
   for (; n + kBlock <= end; n += kBlock, out += kBlock) {
     typename Vec::F four[kBlock];
 #pragma GCC unroll 4
     for (int i = 0; i < kBlock; ++i, right += p.right_ld) {
-      four[i] = sum_of<T>(p, left, right);
+      row_sums<T, 1>(p, left, right, 0, 0, &four[i]);
     }
     Vec::sum4(four, out);
   }
@@ -209,7 +258,11 @@ AIRGRAPH_SIMD void pass_one(const RowProducts& p, int64_t begin, int64_t end) {
     float found[kBlock];
 #pragma GCC unroll 4
     for (int i = 0; i < kBlock; ++i, right += p.right_ld) {
-      four[i] = n + i < end ? sum_of<T>(p, left, right) : Vec::zero();
+      if (n + i < end) {
+        row_sums<T, 1>(p, left, right, 0, 0, &four[i]);
+      } else {
+        four[i] = Vec::zero();
+      }
     }
     Vec::sum4(four, found);
     for (int i = 0; n + i < end; ++i) {
