@@ -31,6 +31,9 @@ AIRGRAPH_EXACT = "airgraph, exact kernels"
 CACHED = "airgraph, cached"
 REPLAY = "airgraph, bare replay"
 REPLAY_EXACT = "airgraph, bare replay, exact kernels"
+# Of workloads with products of many rows.
+REPLAY_PACKED = "airgraph, bare replay, weights packed"
+PACKABLE = ("d",)
 
 Call = Callable[..., Any]
 
@@ -89,15 +92,15 @@ def _aot_inductor(workload: Workload, folder: Path) -> Iterator[Build]:
     yield _calling(AOTI_BARE, bare, workload, shares_buffers=False)
 
 
-def _cached(workload: Workload, folder: Path, kernels: str = "fast") -> Call:
+def _cached(workload: Workload, folder: Path, **options: Any) -> Call:
     import airgraph
 
     return airgraph.inference.cache_compile(
         workload.model.forward,
-        cache_dir=folder / kernels,
+        cache_dir=folder / "-".join(map(str, options.values())),
         dynamic=False,
         strict=True,
-        options={"kernels": kernels},
+        options=options,
     )
 
 
@@ -134,7 +137,9 @@ def builds(workload: Workload, folder: Path) -> Iterator[Build]:
     yield _compiled(AIRGRAPH_EXACT, workload, backend="airgraph", options={"kernels": "exact"})
     yield _calling(CACHED, _cached(workload, folder), workload)
     yield _bare_replay(REPLAY, _cached(workload, folder / "bare"), workload)
-    yield _bare_replay(REPLAY_EXACT, _cached(workload, folder / "bare", "exact"), workload)
+    yield _bare_replay(REPLAY_EXACT, _cached(workload, folder / "bare", kernels="exact"), workload)
+    if workload.name in PACKABLE:
+        yield _bare_replay(REPLAY_PACKED, _cached(workload, folder / "bare", pack_weights=True), workload)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,12 +27,16 @@ def block(
     *,
     header: tuple[str, ...] = ("what", "measured"),
     threads: str = "one thread",
+    part: str = "",
 ) -> str:
-    """What was measured by benchmarks/NAME.py, as a table with its circumstances between markers."""
+    """What was measured by benchmarks/NAME.py, as a table with its circumstances between markers.
+
+    part: of several tables of one benchmark.
+    """
     path, record = newest_record(name)
     cpu, torch = record["machine"]["cpu"], record["versions"]["torch"]
     lines = [
-        _begin(name),
+        _begin(name, part),
         f"Measured {record['date'][:10]} on {cpu}, torch {torch}, {threads}:",
         f"[{path.name}](../benchmarks/results/{path.name}); `python benchmarks/{name}.py` repeats it.",
         "",
@@ -44,11 +48,11 @@ def block(
     return "\n".join(lines)
 
 
-def write(page: Path, name: str, rendered: str) -> None:
+def write(page: Path, name: str, rendered: str, part: str = "") -> None:
     text = page.read_text(encoding="utf-8")
-    before, rest = text.split(_begin(name))
+    before, rest = text.split(_begin(name, part))
     page.write_text(before + rendered + rest.split(END, 1)[1], encoding="utf-8")
 
 
-def _begin(name: str) -> str:
-    return f"<!-- figures: written by benchmarks/{name}_figures.py -->"
+def _begin(name: str, part: str) -> str:
+    return f"<!-- figures: written by benchmarks/{name}_figures.py{f': {part}' if part else ''} -->"

@@ -39,6 +39,33 @@ def render() -> str:
     return block("llm", rows, header=header, threads="SmolLM2-135M, a token at a time")
 
 
+def render_prefill() -> str:
+    """The same of prompts that are read at once."""
+    _, record = newest_record("llm")
+    names = [name for name in NAMES if name not in ("inductor", PEER, "airgraph placed")]
+    rows = [
+        (threads, *(f"{row[name]['prompts_per_s']:.2f}" for name in names), _times(row, "airgraph", "eager"))
+        for threads, row in record["prefill"].items()
+    ]
+    header = ("prompts/s by threads", *(NAMES[name] for name in names), "airgraph / eager")
+    return block("llm", rows, header=header, threads="SmolLM2-135M in bfloat16, 128 tokens at once", part="prefill")
+
+
+def render_loaded() -> str:
+    """The same where other processes keep every core busy."""
+    _, record = newest_record("llm")
+    row = record["loaded"]
+    rows = [(name, f"{each['tokens_per_s']:.2f}") for name, each in row.items()]
+    one, two = (row[f"airgraph, {threads}"]["median_us"] for threads in ("1 thread", "2 threads"))
+    rows.append(("airgraph, time of 2 threads / of 1", f"{two / one:.2f}"))
+    where = "SmolLM2-135M in bfloat16, each core with another process to run"
+    return block("llm", rows, header=("tokens/s", "measured"), threads=where, part="loaded cores")
+
+
+def _times(row: dict[str, Any], ours: str, theirs: str) -> str:
+    return f"{row[ours]['prompts_per_s'] / row[theirs]['prompts_per_s']:.2f}"
+
+
 def _cells(row: dict[str, Any]) -> list[str]:
     rate = {name: each["tokens_per_s"] for name, each in row.items()}
     best = max(rate.get("airgraph", 0.0), rate.get("airgraph placed", 0.0))
@@ -48,3 +75,5 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 if __name__ == "__main__":
     write(PAGE, "llm", render())
+    write(PAGE, "llm", render_prefill(), "prefill")
+    write(PAGE, "llm", render_loaded(), "loaded cores")

@@ -2,10 +2,11 @@
 
     products.py [--threads 1,2] [--rounds 15]
 
-A compiled function multiplies one input by 16 weights of its own, as layers do, so that they come from memory or the
-last cache; the time is that of a call divided by 16. The contenders are `kernels="fast"`, the same with
-`pack_weights=True` where products have many rows, `kernels="exact"`, and eager. What was measured at capture is in
-the JSON too. Prints a table and writes benchmarks/results/products-YYYY-MM-DD.json.
+A compiled function multiplies one input by weights of its own, as layers do; the time is that of a call divided by
+their number. Where rows are few there are 128 MB of weights, so that they come from memory, else 16 of them. The
+contenders are `kernels="fast"`, the same with each weight read at one place where it would be read at several, the
+same with `pack_weights=True` where products have many rows, `kernels="exact"`, and eager. What was measured at
+capture is in the JSON too. Prints a table and writes benchmarks/results/products-YYYY-MM-DD.json.
 """
 
 from __future__ import annotations
@@ -24,22 +25,25 @@ from rich.table import Table
 from torch import Tensor, nn
 
 import airgraph
+from airgraph.runtime.engine.loading import engine
 
 RESULTS = Path(__file__).resolve().parent / "results"
 LAYERS = 16
-WAYS = ("fast", "packed", "exact", "eager")
+FROM_MEMORY = 128 << 20
+WAYS = ("fast", "one place", "packed", "exact", "eager")
 Multiply = Callable[[Tensor, nn.Module], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """multiply: the input by what a layer holds."""
+    """multiply: the input by what a layer holds. has_few_rows: and so waits for memory."""
 
     description: str
     x: Tensor
     layer: Callable[[], nn.Module]
     multiply: Multiply
     may_be_packed: bool = False
+    has_few_rows: bool = True
 
 
 class Held(nn.Module):
@@ -55,7 +59,10 @@ class Layers(nn.Module):
     def __init__(self, case: Case) -> None:
         super().__init__()
         self.multiply = case.multiply
-        self.layers = nn.ModuleList(case.layer() for _ in range(LAYERS))
+        first = case.layer()
+        nbytes = sum(each.nbytes for each in (*first.parameters(), *first.buffers()))
+        count = FROM_MEMORY // nbytes if case.has_few_rows else LAYERS
+        self.layers = nn.ModuleList([first, *(case.layer() for _ in range(count - 1))])
 
     def forward(self, x: Tensor) -> list[Tensor]:
         return [self.multiply(x, layer) for layer in self.layers]
@@ -84,11 +91,11 @@ def cases() -> dict[str, Case]:
 
     def many(rows: int, k: int, n: int) -> Case:
         what = f"float32, {rows} rows, {k} to {n}"
-        return Case(what, torch.randn(rows, k), lambda: nn.Linear(k, n), linear, may_be_packed=True)
+        return Case(what, torch.randn(rows, k), lambda: nn.Linear(k, n), linear, may_be_packed=True, has_few_rows=False)
 
-    def few(description: str, dtype: torch.dtype) -> Case:
-        x = torch.randn(1, 576).to(dtype)
-        return Case(description, x, lambda: nn.Linear(576, 1536, bias=False, dtype=dtype), linear)
+    def few(description: str, dtype: torch.dtype, rows: int = 1, bias: bool = False) -> Case:
+        x = torch.randn(rows, 576).to(dtype)
+        return Case(description, x, lambda: nn.Linear(576, 1536, bias=bias, dtype=dtype), linear)
 
     def numbers(low: int) -> Tensor:
         return torch.randint(low, -low, (1536, 576), dtype=torch.int8)
@@ -104,8 +111,12 @@ def cases() -> dict[str, Case]:
     whole = torch.randint(-128, 128, (1, 576), dtype=torch.int8)
     return {
         "f32": few("float32, 1 row, 576 to 1536", torch.float32),
-        "bf16": few("bfloat16, the same", bf16),
-        "int8": Case("bfloat16 with int8, the same", one, quantised, int8),
+        "f32 bias": few("the same with a bias", torch.float32, bias=True),
+        "f32 8 rows": few("float32, 8 rows, 576 to 1536", torch.float32, 8),
+        "bf16": few("bfloat16, 1 row, 576 to 1536", bf16),
+        "bf16 4 rows": few("bfloat16, 4 rows, 576 to 1536", bf16, 4),
+        "f16": few("float16, 1 row, 576 to 1536", torch.float16),
+        "int8": Case("bfloat16 with int8, 1 row, the same", one, quantised, int8),
         "int4 groups": Case("bfloat16 with int4 by groups of 32, the same", one, grouped, groups),
         "int8 int8": Case("int8 with int8, the same", whole, quantised, ints),
         **{f"{rows} rows": many(rows, 384, 1536) for rows in (12, 32, 64, 128)},
@@ -118,20 +129,28 @@ def timed(case: Case, rounds: int) -> dict[str, Any]:
     torch._dynamo.reset()
     airgraph.reset()
     model = Layers(case).eval()
-    settings = {"fast": {}, "packed": {"pack_weights": True}, "exact": {"kernels": "exact"}}
-    if not case.may_be_packed:
-        del settings["packed"]
+    settings: dict[str, dict[str, Any]] = {"fast": {}, "exact": {"kernels": "exact"}}
+    if case.may_be_packed:
+        settings["packed"] = {"pack_weights": True}
+    if case.has_few_rows and engine().reads_several_places():
+        # Other options than those of "fast", or Dynamo would take that graph.
+        settings["one place"] = {"capture_limit": 63}
     ways: dict[str, Callable[..., Any]] = {"eager": model}
-    for name, options in settings.items():
-        ways[name] = torch.compile(model, backend="airgraph", fullgraph=True, dynamic=False, options=options)
     expected = model(case.x)
-    for name, way in ways.items():
-        torch.testing.assert_close(way(case.x), expected, rtol=5e-2, atol=5e-1, msg=f"{name}: {case.description}")
+    for name, options in settings.items():
+        engine().read_several_places(False if name == "one place" else None)
+        ways[name] = torch.compile(model, backend="airgraph", fullgraph=True, dynamic=False, options=options)
+        # Captured here.
+        out = ways[name](case.x)
+        torch.testing.assert_close(out, expected, rtol=5e-2, atol=5e-1, msg=f"{name}: {case.description}")
+    engine().read_several_places(None)
     report = airgraph.explain()
     found = measure.interleave([measure.Contender(name, way, (case.x,)) for name, way in ways.items()], rounds=rounds)
-    us = {name: [round(part / LAYERS, 3) for part in (t.median_us, t.q1_us, t.q3_us)] for name, t in found.items()}
+    times = len(model.layers)
+    us = {name: [round(part / times, 3) for part in (t.median_us, t.q1_us, t.q3_us)] for name, t in found.items()}
     return {
         "description": case.description,
+        "weights": times,
         "median_q1_q3_us": us,
         "measured_at_capture": report.to_dict()["products"],
         "packed_nbytes": report.packed_nbytes,

@@ -118,10 +118,14 @@ def render() -> str:
 def _workloads(results: dict[str, Any]) -> list[str]:
     lines = [f"- **{name}**: {result['description']}" for name, result in results.items()]
     lines += ["", f"| | {' | '.join(results)} |", "|---|" + "---|" * len(results)]
-    for contender in next(iter(results.values()))["contenders"]:
+    # One of a single workload is among the others' last.
+    for contender in max((result["contenders"] for result in results.values()), key=len):
         cells = []
         for result in results.values():
-            numbers = result["contenders"][contender]
+            numbers = result["contenders"].get(contender)
+            if numbers is None:
+                cells.append("")
+                continue
             digits = 1 if numbers["median_us"] < 100 else 0
             cells.append(f"{numbers['median_us']:.{digits}f} ({numbers['speedup_over_eager']:.2f}x)")
         lines.append(f"| {contender} | {' | '.join(cells)} |")

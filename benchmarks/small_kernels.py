@@ -30,15 +30,16 @@ Step = Callable[..., Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """step: takes what it gave before, and the other arguments."""
+    """step: takes what it gave before, and the other arguments. in_turn: of which each call takes the next."""
 
     description: str
     step: Step
     args: tuple[Tensor, ...]
+    in_turn: bool = False
 
     def repeated(self, x: Tensor, *others: Tensor) -> Tensor:
-        for _ in range(TIMES):
-            x = self.step(x, *others)
+        for turn in range(TIMES):
+            x = self.step(x, *(each[turn] if self.in_turn else each for each in others))
             x = x.transpose(0, -2) if x.dim() > 1 else x
         return x
 
@@ -61,14 +62,32 @@ def taken(ids: Tensor, table: Tensor) -> Tensor:
     return table.index_select(0, ids)[:, 0]
 
 
+def attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """Heads of queries share keys, as transformers computes it."""
+    shared = query.shape[1] // keys.shape[1]
+    keys, values = (
+        each[:, :, None].expand(-1, -1, shared, -1, -1).reshape(1, query.shape[1], each.shape[2], -1)
+        for each in (keys, values)
+    )
+    return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
+
+
 def cases() -> dict[str, Case]:
     generator = torch.Generator().manual_seed(0)
 
     def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.randn(shape, generator=generator).to(dtype)
 
+    def decoded(dtype: torch.dtype) -> tuple[Tensor, ...]:
+        """Queries, and a cache of 512 places of which 384 are not hidden."""
+        mask = torch.zeros(1, 1, 1, 512, dtype=dtype)
+        mask[..., 384:] = float("-inf")
+        return numbers(1, 9, 1, 64, dtype=dtype), *(numbers(1, 3, 512, 64, dtype=dtype) for _ in range(2)), mask
+
     table = torch.randint(0, 1000, (1000, 256), generator=generator)
     bf16 = torch.bfloat16
+    floats = {"fp32": torch.float32, "bf16": bf16, "fp16": torch.float16}
+    what = "attention of 9 heads over 3, 384 of 512 places"
     return {
         "norm": Case("RMSNorm of 576 numbers", norm, (numbers(1, 1, 576), numbers(576))),
         "norm bf16": Case("the same in bfloat16", norm, (numbers(1, 1, 576, dtype=bf16), numbers(576, dtype=bf16))),
@@ -92,6 +111,13 @@ def cases() -> dict[str, Case]:
         ),
         "softmax": Case("softmax of 9 rows of 128 numbers", lambda x: x.softmax(-1), (numbers(1, 9, 128),)),
         "taken": Case("one of 1,000 rows of 256 by its number", taken, (torch.tensor([3]), table)),
+        "argmax": Case(
+            "argmax of 49,152 numbers",
+            lambda found, logits: logits.argmax(-1) + found,
+            (torch.zeros(1, dtype=torch.int64), numbers(TIMES, 1, 49_152)),
+            in_turn=True,
+        ),
+        **{f"attention {name}": Case(f"{what}, {name}", attention, decoded(dtype)) for name, dtype in floats.items()},
     }
 
 

@@ -37,10 +37,13 @@ from airgraph.capture.ledger import ledger
 hypothesis.settings.register_profile("airgraph", deadline=None)
 hypothesis.settings.load_profile("airgraph")
 
-if "AIRGRAPH_CACHE_DIR" not in os.environ:
-    # What tests measure and write is not the user's.
-    os.environ["AIRGRAPH_CACHE_DIR"] = tempfile.mkdtemp(prefix="airgraph-tests-")
-    atexit.register(shutil.rmtree, os.environ["AIRGRAPH_CACHE_DIR"], ignore_errors=True)
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    # What tests and the programs that they start measure and write is not the user's, and goes with them. pytest keeps
+    # the folders of failed tests where it always does.
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="airgraph-tests-")
+    os.environ.setdefault("AIRGRAPH_CACHE_DIR", tempfile.tempdir)
+    atexit.register(shutil.rmtree, tempfile.tempdir, ignore_errors=True)
 
 # pytest gives a handler to each logger that does not propagate, and torch writes all graphs as text to a handler of
 # this one: a tenth of the time of a trace.
