@@ -7,18 +7,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from result_tables import newest
-
 __all__ = ["DOCS", "END", "block", "newest_record", "write"]
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 END = "<!-- end of figures -->"
 
 
-def newest_record(name: str) -> tuple[Path, dict[str, Any]]:
-    path = newest(name)
-    assert path is not None
-    return path, json.loads(path.read_text(encoding="utf-8"))
+def newest_record(name: str, section: str = "") -> tuple[Path, dict[str, Any]]:
+    """section: which the record has, since a run may leave some out."""
+    for path in sorted((DOCS.parent / "benchmarks" / "results").glob(f"{name}-*.json"), reverse=True):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if not section or section in record:
+            return path, record
+    raise FileNotFoundError(f"no result of {name} {section}")
 
 
 def block(
@@ -28,12 +29,13 @@ def block(
     header: tuple[str, ...] = ("what", "measured"),
     threads: str = "one thread",
     part: str = "",
+    section: str = "",
 ) -> str:
     """What was measured by benchmarks/NAME.py, as a table with its circumstances between markers.
 
-    part: of several tables of one benchmark.
+    part, section: of several tables of one benchmark, and what the record must have.
     """
-    path, record = newest_record(name)
+    path, record = newest_record(name, section)
     cpu, torch = record["machine"]["cpu"], record["versions"]["torch"]
     lines = [
         _begin(name, part),

@@ -41,19 +41,20 @@ def render() -> str:
 
 def render_prefill() -> str:
     """The same of prompts that are read at once."""
-    _, record = newest_record("llm")
+    _, record = newest_record("llm", "prefill")
     names = [name for name in NAMES if name not in ("inductor", PEER, "airgraph placed")]
     rows = [
         (threads, *(f"{row[name]['prompts_per_s']:.2f}" for name in names), _times(row, "airgraph", "eager"))
         for threads, row in record["prefill"].items()
     ]
     header = ("prompts/s by threads", *(NAMES[name] for name in names), "airgraph / eager")
-    return block("llm", rows, header=header, threads="SmolLM2-135M in bfloat16, 128 tokens at once", part="prefill")
+    where = "SmolLM2-135M in bfloat16, 128 tokens at once"
+    return block("llm", rows, header=header, threads=where, part="prefill", section="prefill")
 
 
 def render_loaded() -> str:
     """The same where other processes keep every core busy."""
-    _, record = newest_record("llm")
+    _, record = newest_record("llm", "loaded")
     row = record["loaded"]
     rows = []
     for name in ("airgraph", "eager"):
@@ -62,7 +63,7 @@ def render_loaded() -> str:
         rows.append((name, *rates, f"{two['median_us'] / one['median_us']:.2f}"))
     header = ("tokens/s", "1 thread", "2 threads", "time of 2 threads / of 1")
     where = "SmolLM2-135M in bfloat16, each core with another process to run"
-    return block("llm", rows, header=header, threads=where, part="loaded cores")
+    return block("llm", rows, header=header, threads=where, part="loaded cores", section="loaded")
 
 
 def _times(row: dict[str, Any], ours: str, theirs: str) -> str:

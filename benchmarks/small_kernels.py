@@ -79,15 +79,15 @@ def cases() -> dict[str, Case]:
         return torch.randn(shape, generator=generator).to(dtype)
 
     def decoded(dtype: torch.dtype) -> tuple[Tensor, ...]:
-        """Queries, and a cache of 512 places of which 384 are not hidden."""
-        mask = torch.zeros(1, 1, 1, 512, dtype=dtype)
-        mask[..., 384:] = float("-inf")
-        return numbers(1, 9, 1, 64, dtype=dtype), *(numbers(1, 3, 512, 64, dtype=dtype) for _ in range(2)), mask
+        """Queries, and caches of 128 places of which 96 are not hidden, each for one step."""
+        mask = torch.zeros(TIMES, 1, 1, 1, 128, dtype=dtype)
+        mask[..., 96:] = float("-inf")
+        return numbers(1, 9, 1, 64, dtype=dtype), *(numbers(TIMES, 1, 3, 128, 64, dtype=dtype) for _ in range(2)), mask
 
     table = torch.randint(0, 1000, (1000, 256), generator=generator)
     bf16 = torch.bfloat16
     floats = {"fp32": torch.float32, "bf16": bf16, "fp16": torch.float16}
-    what = "attention of 9 heads over 3, 384 of 512 places"
+    what = "attention of 9 heads over 3, 96 of 128 places"
     return {
         "norm": Case("RMSNorm of 576 numbers", norm, (numbers(1, 1, 576), numbers(576))),
         "norm bf16": Case("the same in bfloat16", norm, (numbers(1, 1, 576, dtype=bf16), numbers(576, dtype=bf16))),
@@ -117,7 +117,10 @@ def cases() -> dict[str, Case]:
             (torch.zeros(1, dtype=torch.int64), numbers(TIMES, 1, 49_152)),
             in_turn=True,
         ),
-        **{f"attention {name}": Case(f"{what}, {name}", attention, decoded(dtype)) for name, dtype in floats.items()},
+        **{
+            f"attention {name}": Case(f"{what}, {name}", attention, decoded(dtype), in_turn=True)
+            for name, dtype in floats.items()
+        },
     }
 
 

@@ -15,7 +15,7 @@ from airgraph.capture.preparation import prepare
 from airgraph.errors import AirgraphError, NotAdmitted, OptionError, PassError, StreamError, UnsupportedGraph
 from airgraph.options import Options, OptionsSource
 from airgraph.program import lowering
-from airgraph.program.stream_at_the_end import ENDS_ON_ANOTHER_STREAM, leaves_another_stream
+from airgraph.program.stream_at_the_end import ENDS_ON_ANOTHER_STREAM, call_on_streams, leaves_another_stream
 from airgraph.program.tensor_parts import take_apart
 from airgraph.runtime.registry import runtime_for
 from airgraph.torch_internals import aot, dynamo
@@ -99,7 +99,8 @@ def _compile(
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
 ) -> Callable[..., Any]:
     if leaves_another_stream(gm.graph):
-        return _eagerly(gm, ledger.next_name(dynamo.traced_function()), ENDS_ON_ANOTHER_STREAM)
+        name = ledger.next_name(dynamo.traced_function())
+        return _eagerly(call_on_streams(gm), name, ENDS_ON_ANOTHER_STREAM)
     apart = take_apart(gm, example_inputs)
     if apart is not None:
         compiled = _compile_plain(apart.gm, apart.example_inputs, options, decompositions)
@@ -194,16 +195,16 @@ def raising(error: AirgraphError) -> Callable[..., Any]:
 
 
 def _uncaptured(gm: GraphModule, name: str, reason: str, *, warn: bool = True) -> Any:
-    return aot.boxed(_eagerly(gm, name, reason, warn=warn))
+    return aot.boxed(_eagerly(gm.forward, name, reason, warn=warn))
 
 
-def _eagerly(gm: GraphModule, name: str, reason: str, *, warn: bool = True) -> Callable[..., Any]:
+def _eagerly(call: Callable[..., Any], name: str, reason: str, *, warn: bool = True) -> Callable[..., Any]:
     ledger.add(GraphRecord(name, "skipped", reason, ""))
     if warn:
         warn_user(f"{name} runs uncaptured: {reason}.")
 
     def run(*args: Any) -> Any:
         ledger.count("eager_calls")
-        return gm.forward(*args)
+        return call(*args)
 
     return run

@@ -169,6 +169,7 @@ def test_a_function_may_end_on_another_stream(door: str, native: str, tmp_path: 
 
     def program(x: Tensor) -> Tensor:
         first = x + 1
+        first.record_stream(side)
         side.wait_stream(module.current_stream())
         module.set_stream(side)
         return first * 2
@@ -185,6 +186,36 @@ def test_a_function_may_end_on_another_stream(door: str, native: str, tmp_path: 
         assert ends_on == side
     (row,) = report()["graphs"][-1:]
     assert row["state"] == "skipped" and row["reason"] == "it leaves another stream as the current one"
+
+
+@torch.no_grad()
+@both_doors
+def test_it_may_have_blocks_of_streams_before(door: str, native: str, tmp_path: Path) -> None:
+    """Each waits for the one before, at the first call too."""
+    module = torch.get_device_module(native)
+    first, second, before = module.Stream(), module.Stream(), module.current_stream()
+
+    def program(x: Tensor) -> Tensor:
+        first.wait_stream(module.current_stream())
+        with first:
+            y = x * 2
+        y.record_stream(second)
+        second.wait_stream(first)
+        module.set_stream(stream=second)
+        return y + 1
+
+    call = through(door, program, tmp_path)
+    for rows in (1 << 16, 1 << 16, 1 << 10):
+        x = torch.ones(rows, device=native)
+        for _ in range(20):
+            x = x * 1.5 - 0.5
+        try:
+            ours, ends_on = call(x), module.current_stream()
+            torch.testing.assert_close(ours, torch.full_like(ours, 3.0))
+        finally:
+            before.wait_stream(second)
+            module.set_stream(before)
+        assert ends_on == second
 
 
 @torch.no_grad()

@@ -32,7 +32,7 @@ def csrc(tmp_path: Path) -> Path:
 
 def test_only_what_sees_python_is_compiled(csrc: Path) -> None:
     build = csrc.parent / "build"
-    assert check_headers.python_facing(csrc.parent, build) == [build / "cache.cpp"]
+    assert check_headers.python_facing(csrc.parent, build) == [build / "python.cpp"]
 
 
 def test_what_compiles_passes(csrc: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ import torch
 from doors import both_doors, through
 from reports import report
 from torch import Tensor, nn
+from torchao.kernel import intmm
 from torchao.quantization import (
     Int8DynamicActivationInt8WeightConfig,
     Int8DynamicActivationIntxWeightConfig,
@@ -89,6 +90,10 @@ def test_products_of_few_rows(name: str, dtype: torch.dtype, door: str, tmp_path
         ours, theirs = ((each.double() - exact).square().mean().sqrt() for each in (out, eagers))
         assert ours <= theirs * 1.05
     passes = report()["passes"]
+    makes_unsigned = intmm._cpu_is_vnni_supported() and not intmm._cpu_is_amx_tile_supported()
+    if found_by == "int_products" and not makes_unsigned:
+        # torchao makes no rows unsigned.
+        return
     assert passes[found_by] % 2 == 0 and passes[found_by] > 0
     assert all(row["state"] == "captured" for row in report()["graphs"])
 

@@ -47,7 +47,7 @@ def test_a_shift_is_left_out(rows: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "what", ["rows", "exact", "other shift", "used twice", "other sums", "written", "turned round"]
+    "what", ["rows", "exact", "other shift", "used twice", "other sums", "written", "turned round", "float"]
 )
 def test_what_stays_as_it_is(what: str) -> None:
     x, weight = arguments(9 if what == "rows" else 2)
@@ -59,7 +59,7 @@ def test_what_stays_as_it_is(what: str) -> None:
         if what == "written":
             weight.neg_()
         summed = other if what == "other sums" else weight
-        sums = summed.t().sum(dim=0, keepdim=True, dtype=torch.int32) * 128
+        sums = summed.t().sum(dim=0, keepdim=True, dtype=torch.int32) * (128.0 if what == "float" else 128)
         result = sums - product if what == "turned round" else product - sums
         return (result, product) if what == "used twice" else result
 

@@ -17,8 +17,8 @@ constexpr int kLine = 64;  // bytes of a cache line
 // Rows of `right` at a time, which share what is read of `left`.
 constexpr int kBlock = 4;
 // One row of `left` with rows of so many elements: one at a time, or of each place one. A model that has such is read
-// from memory, a tenth faster in one stream than by four rows that follow one another. What lies in a cache is read as much faster by four, which share `left`; and of
-// short rows, adding up the vector of a sum takes as long as the sum.
+// from memory, a tenth faster in one stream than by four rows that follow one another. What lies in a cache is read as
+// much faster by four, which share `left`; and of short rows, adding up the vector of a sum takes as long as the sum.
 constexpr int64_t kLongRow = 512;
 // So many products are added up in one after another: a chain as long as a row has a worse sum than BLAS's.
 constexpr int64_t kFold = Vec::kWidth >= 8 ? 32 : 8;
@@ -149,13 +149,17 @@ AIRGRAPH_SIMD void sums_of(const RowProducts& p, const float* left, const T* rig
   }
 }
 
+// In so many sums a row is added up.
+template <class T>
+constexpr int kPartsOf = kLine / static_cast<int>(Vec::kWidth * sizeof(T)) < 8 ? 4 : 8;
+
 // The sums of one row of `left` with R rows of `right`, `step` elements after one another, each still in one vector.
 // ahead: so many bytes from where it reads of each row it asks for what comes; 0: it does not.
 template <class T, int R>
 AIRGRAPH_SIMD void row_sums(const RowProducts& p, const float* left, const T* right, int64_t step, int64_t ahead,
                             typename Vec::F* found) {
   constexpr int kVectors = kLine / static_cast<int>(Vec::kWidth * sizeof(T));
-  constexpr int kParts = kVectors < 8 ? 4 : 8;
+  constexpr int kParts = kPartsOf<T>;
   constexpr int64_t kStep = kParts * Vec::kWidth;
   Total totals[R];
 #pragma GCC unroll 4
@@ -223,26 +227,32 @@ AIRGRAPH_SIMD void pass_one(const RowProducts& p, int64_t begin, int64_t end) {
   const T* right = static_cast<const T*>(p.right) + begin * p.right_ld;
   float* out = p.out;
   int64_t n = begin;
-  // Registers hold the sums of so many rows with the widest vectors only.
-  if constexpr (Vec::kSums >= kPlaces * 4) {
+  // Of so many places registers hold the sums, and so many rows of each are added up together.
+  constexpr int kHere = Vec::kWidth < 8 ? 1 : Vec::kSums / kPartsOf<T>;
+  static_assert(kHere <= kPlaces);
+  if constexpr (kHere > 1) {
+    constexpr int kRows = kBlock / kHere;
     const int64_t row_nbytes = p.right_ld * static_cast<int64_t>(sizeof(T));
-    const int64_t each = (end - begin) / kPlaces, apart = each * row_nbytes;
+    const int64_t each = (end - begin) / kBlock * kRows, apart = each * row_nbytes;
     if (p.several_places && apart >= kLeastApart) {
-      for (int64_t i = 0; i < each; ++i, right += p.right_ld) {
+      for (int64_t i = 0; i < each; i += kRows) {
         // What comes after the last row of a place is the next one's first, which has been read.
-        const int64_t past = (i + 1) * row_nbytes + kAhead < apart ? 0 : (kPlaces - 1) * apart;
-        typename Vec::F sums[kPlaces];
-        float found[kPlaces];
-        row_sums<T, kPlaces>(p, left, right, each * p.right_ld, kAhead + past, sums);
+        const int64_t past = (i + kRows) * row_nbytes + kAhead < apart ? 0 : (kHere - 1) * apart;
+        typename Vec::F sums[kBlock];
+        float found[kBlock];
+#pragma GCC unroll 4
+        for (int row = 0; row < kRows; ++row, right += p.right_ld) {
+          row_sums<T, kHere>(p, left, right, each * p.right_ld, kAhead + past, &sums[row * kHere]);
+        }
         Vec::sum4(sums, found);
 #pragma GCC unroll 4
-        for (int place = 0; place < kPlaces; ++place) {
-          out[place * each + i] = found[place];
+        for (int at = 0; at < kBlock; ++at) {
+          out[at % kHere * each + i + at / kHere] = found[at];
         }
       }
-      n += kPlaces * each;
-      right += (kPlaces - 1) * each * p.right_ld;
-      out += kPlaces * each;
+      n += kHere * each;
+      right += (kHere - 1) * each * p.right_ld;
+      out += kHere * each;
     }
   }
   for (; n + kBlock <= end; n += kBlock, out += kBlock) {

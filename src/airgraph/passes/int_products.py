@@ -21,7 +21,7 @@ def multiply_signed(gm: GraphModule) -> int:
     """Replace `_int_mm(uint8(x + 128), weight) - 128 * weight.sum(0)` by `_int_mm(x, weight)`, of few rows.
 
     The same in whole numbers, and the weight is read once, not twice. Returns how many. For the CPU. torchao's
-    `Int8DynamicActivationInt8WeightConfig` reaches a graph so on processors of x86.
+    `Int8DynamicActivationInt8WeightConfig` reaches a graph so on processors with VNNI and without AMX.
     """
     use = MemoryUse(gm.graph)
     # All is asked before anything changes.
@@ -59,7 +59,7 @@ def _taken_back(product: Node, use: MemoryUse) -> tuple[Node, Node] | None:
 def _before_shift(node: object) -> Node | None:
     """x of int8 and few rows, where this is `(x.int() + 128).to(uint8)`."""
     shifted = _cast(node, torch.uint8)
-    if shifted is None or shifted.target is not _aten.add.Tensor or shifted.kwargs or shifted.args[1] != _SHIFT:
+    if shifted is None or shifted.target is not _aten.add.Tensor or shifted.kwargs or not _is_shift(shifted.args[1]):
         return None
     signed = _cast(shifted.args[0], torch.int32)
     value = None if signed is None else signed.meta["val"]
@@ -67,6 +67,11 @@ def _before_shift(node: object) -> Node | None:
         return None
     rows = value.shape[0]
     return signed if isinstance(rows, int) and 1 <= rows <= MOST_ROWS else None
+
+
+def _is_shift(number: object) -> bool:
+    """A float of that value makes floats of what it meets."""
+    return type(number) is int and number == _SHIFT
 
 
 def _cast(node: object, dtype: torch.dtype) -> Node | None:
@@ -79,7 +84,7 @@ def _cast(node: object, dtype: torch.dtype) -> Node | None:
 
 def _shift_of(node: object) -> Node | None:
     """The matrix, where this is 128 times the sums of its columns."""
-    if not isinstance(node, Node) or node.target is not _aten.mul.Tensor or node.args[1] != _SHIFT:
+    if not isinstance(node, Node) or node.target is not _aten.mul.Tensor or not _is_shift(node.args[1]):
         return None
     sums = node.args[0]
     if not isinstance(sums, Node) or sums.target is not _aten.sum.dim_IntList:

@@ -310,7 +310,7 @@ def test_products_of_streams_are_measured_on_the_threads_that_they_have(
 ) -> None:
     monkeypatch.setattr(beside, "_cores", lambda: 2)
     if not run_beside:
-        monkeypatch.setattr(assemble, "beside_one_another", lambda *_: None)
+        monkeypatch.setattr(assemble, "beside_one_another", lambda *_: beside.OneAfterAnother("asked for"))
     told(monkeypatch, own=2000.0, aten=1000.0)
     net, x, before = TwoNets(), torch.randn(64, 256), torch.get_num_threads()
     torch.set_num_threads(2)

@@ -17,18 +17,23 @@ def sources(root: Path) -> list[str]:
     return sorted(str(path.relative_to(root)) for path in (root / "csrc").rglob("*.cpp"))
 
 
+# Folders that are compiled with another, since they need the same of torch's headers.
+_WITH = dict.fromkeys(("bindings", "cache", "internals"), "python")
+
+
 def units(root: Path, build: Path) -> list[Path]:
-    """What the compiler is given: a file for each folder of sources, which includes that folder's.
+    """What the compiler is given: a file for a folder of sources or some, which includes those.
 
     It reads torch's headers once for each, which takes longer than our own files. The files are written to the folder
     `build` where they are not there already. The largest come first, so that none is alone at the end of a build.
     """
-    folders: dict[Path, list[Path]] = {}
+    folders: dict[str, list[Path]] = {}
     for path in sources(root):
-        folders.setdefault((root / path).parent, []).append(root / path)
+        folder = (root / path).parent.name
+        folders.setdefault(_WITH.get(folder, folder), []).append(root / path)
     found = []
-    for folder, held in folders.items():
-        unit = build / f"{folder.name}.cpp"
+    for name, held in folders.items():
+        unit = build / f"{name}.cpp"
         _write_once(unit, "".join(f'#include "{os.path.relpath(path, build)}"\n' for path in held))
         found.append((sum(path.stat().st_size for path in held), unit))
     return [path for _, path in sorted(found, reverse=True)]
