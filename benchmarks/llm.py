@@ -1,10 +1,13 @@
 """Measure SmolLM2's decoding, a token at a time, against llama.cpp on the same weights, eager and Inductor.
 
     llm.py [--threads 1,2] [--rounds 12] [--only bf16,int8] [--contenders eager,inductor,...] [--no-others]
+           [--tuned-threads 1]
 
 Each contender has a process of its own; all of one type of weights are alive at once and take turns, a block of tokens
-each. airgraph is called through the cached door, with kernels of its own, the same with its weights in huge pages, and
-with eager's kernels. int8 is torchao's Int8WeightOnlyConfig on a bfloat16 model beside llama.cpp's Q8_0.
+each. They start together, but for Inductor, which measures kernels when it starts, and takes minutes for that:
+--tuned-threads says for which numbers of threads it takes part. airgraph is called through the cached door, with
+kernels of its own, the same with its weights in huge pages, and with eager's kernels. int8 is torchao's
+Int8WeightOnlyConfig on a bfloat16 model beside llama.cpp's Q8_0.
 
 Others: a prefill of 128 tokens; a model of the sizes of Qwen3-0.6B with random weights; and on loaded cores, airgraph
 with two threads against airgraph with one while other processes keep every core busy. Prints tables and writes
@@ -95,25 +98,24 @@ def step_of(model: Any, contender: str, folder: str) -> Callable[..., Any]:
     return airgraph.inference.cache_compile(model.forward, cache_dir=folder, dynamic=False, options=options)
 
 
-def serve(weights: str, contender: str, threads: int) -> None:
-    """A worker: decode as many tokens as each line says."""
+def serve(weights: str, contender: str, threads: int, folder: str) -> None:
+    """A worker: decode as many tokens as each line says. folder: of the compile cache."""
     import torch
 
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
     model, prompt = model_of(weights), smollm2.prompt_ids()
-    with tempfile.TemporaryDirectory(prefix="airgraph-bench-") as folder:
-        decoder = smollm2.Decoder(model, step_of(smollm2.Greedy(model), contender, folder), prompt)
-        decoder.prefill()
-        decoder.decode(TOKENS)
-        answer(decoder.tokens)
-        for line in sys.stdin:
-            start = perf_counter_ns()
-            decoder.decode(int(line))
-            answer(perf_counter_ns() - start)
+    decoder = smollm2.Decoder(model, step_of(smollm2.Greedy(model), contender, folder), prompt)
+    decoder.prefill()
+    decoder.decode(TOKENS)
+    answer(decoder.tokens)
+    for line in sys.stdin:
+        start = perf_counter_ns()
+        decoder.decode(int(line))
+        answer(perf_counter_ns() - start)
 
 
-def serve_prefill(weights: str, contender: str, threads: int) -> None:
+def serve_prefill(weights: str, contender: str, threads: int, folder: str) -> None:
     """A worker: read as many prompts as each line says."""
     import torch
 
@@ -121,54 +123,60 @@ def serve_prefill(weights: str, contender: str, threads: int) -> None:
     torch.set_grad_enabled(False)
     model = model_of(weights)
     prompt = torch.arange(PREFILL_TOKENS).view(1, -1) + 1000
-    with tempfile.TemporaryDirectory(prefix="airgraph-bench-") as folder:
-        step = step_of(model, contender, folder)
+    step = step_of(model, contender, folder)
 
-        def read(count: int) -> None:
-            for _ in range(count):
-                step(prompt, use_cache=False, logits_to_keep=1)
+    def read(count: int) -> None:
+        for _ in range(count):
+            step(prompt, use_cache=False, logits_to_keep=1)
 
-        read(3)
-        answer(True)
-        for line in sys.stdin:
-            start = perf_counter_ns()
-            read(int(line))
-            answer(perf_counter_ns() - start)
+    read(3)
+    answer(True)
+    for line in sys.stdin:
+        start = perf_counter_ns()
+        read(int(line))
+        answer(perf_counter_ns() - start)
 
 
 def serve_llama(model: str, threads: int) -> None:
     llama_cpp.serve(Path(model), smollm2.prompt_ids()[0].tolist(), threads, smollm2.CACHE_LENGTH)
 
 
+def started(
+    what: str, weights: str, threads: int, contenders: list[str], folder: Path
+) -> tuple[dict[str, Worker], Any]:
+    """A worker for each contender, in their order, and what each answered when it was ready."""
+    me = [sys.executable, __file__, "--threads", str(threads), "--cache", str(folder / "cache")]
+    workers: dict[str, Worker] = {}
+    answers: dict[str, Any] = {}
+    # What measures while it starts has the machine to itself.
+    alone = [name for name in contenders if name == "inductor"]
+    for names in ([name for name in contenders if name not in alone], *([name] for name in alone)):
+        for name in names:
+            if name == "llama.cpp":
+                file = folder / f"{WEIGHTS[weights]}.gguf"
+                if not file.exists():
+                    llama_cpp.write_as(smollm2.weights_folder() / smollm2.WEIGHTS, file, WEIGHTS[weights])
+                workers[name] = Worker([*me, "--serve-llama", str(file)])
+            else:
+                workers[name] = Worker([*me, what, weights, name], is_quiet=False)
+        answers |= {name: workers[name].answer() for name in names}
+    return {name: workers[name] for name in contenders}, answers
+
+
 def measured(weights: str, threads: int, rounds: int, contenders: list[str], folder: Path) -> dict[str, Any]:
     """Tokens a second of each contender."""
-    me = [sys.executable, __file__, "--threads", str(threads)]
-    workers: dict[str, Worker] = {}
-    tokens: dict[str, list[int]] = {}
-    for name in contenders:
-        if name == "llama.cpp":
-            file = folder / f"{WEIGHTS[weights]}.gguf"
-            if not file.exists():
-                llama_cpp.write_as(smollm2.weights_folder() / smollm2.WEIGHTS, file, WEIGHTS[weights])
-            workers[name] = Worker([*me, "--serve-llama", str(file)])
-            workers[name].answer()
-        else:
-            workers[name] = Worker([*me, "--serve", weights, name], is_quiet=False)
-            tokens[name] = workers[name].answer()
+    workers, answers = started("--serve", weights, threads, contenders, folder)
     found = in_turns(workers, rounds)
-    for name, each in tokens.items():
-        found[name]["tokens"] = each
+    for name, tokens in answers.items():
+        if name != "llama.cpp":
+            found[name]["tokens"] = tokens
     return found
 
 
-def prefill(weights: str, threads: int, rounds: int, contenders: list[str]) -> dict[str, Any]:
+def prefill(weights: str, threads: int, rounds: int, contenders: list[str], folder: Path) -> dict[str, Any]:
     """Prompts a second of each contender."""
-    me = [sys.executable, __file__, "--threads", str(threads)]
-    workers = {}
-    for name in contenders:
-        if name != "airgraph placed":
-            workers[name] = Worker([*me, "--serve-prefill", weights, name])
-            workers[name].answer()
+    names = [name for name in contenders if name != "airgraph placed"]
+    workers, _ = started("--serve-prefill", weights, threads, names, folder)
     return in_turns(workers, rounds, calls=1, what="prompts_per_s")
 
 
@@ -187,14 +195,12 @@ def in_turns(
     return {name: {**timing.to_dict(), what: round(1e6 / timing.median_us, 2)} for name, timing in timings.items()}
 
 
-def on_loaded_cores(weights: str, rounds: int) -> dict[str, Any]:
+def on_loaded_cores(weights: str, rounds: int, folder: Path) -> dict[str, Any]:
     """airgraph and eager by one thread and by two, while each core has another process to run."""
     workers = {}
-    for contender in ("airgraph", "eager"):
-        for threads in (1, 2):
-            command = [sys.executable, __file__, "--threads", str(threads), "--serve", weights, contender]
-            worker = workers[f"{contender}, {threads} thread{'s' if threads > 1 else ''}"] = Worker(command)
-            worker.answer()
+    for threads in (1, 2):
+        made, _ = started("--serve", weights, threads, ["airgraph", "eager"], folder)
+        workers |= {f"{name}, {threads} thread{'s' if threads > 1 else ''}": each for name, each in made.items()}
     with ExitStack() as stack:
         for _ in os.sched_getaffinity(0):
             busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
@@ -222,24 +228,28 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(WEIGHTS))
     parser.add_argument("--contenders", default=",".join(CONTENDERS))
     parser.add_argument("--others", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--tuned-threads", default="1,2", help="where Inductor takes part (default: 1,2)")
+    parser.add_argument("--cache", help=argparse.SUPPRESS)
     parser.add_argument("--serve", nargs=2, metavar=("WEIGHTS", "CONTENDER"), help=argparse.SUPPRESS)
     parser.add_argument("--serve-prefill", nargs=2, metavar=("WEIGHTS", "CONTENDER"), help=argparse.SUPPRESS)
     parser.add_argument("--serve-llama", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        return serve(*options.serve, int(options.threads))
+        return serve(*options.serve, int(options.threads), options.cache)
     if options.serve_prefill:
-        return serve_prefill(*options.serve_prefill, int(options.threads))
+        return serve_prefill(*options.serve_prefill, int(options.threads), options.cache)
     if options.serve_llama:
         return serve_llama(options.serve_llama, int(options.threads))
     begun = measure.circumstances(options.rounds)
     threads, contenders = [int(each) for each in options.threads.split(",")], options.contenders.split(",")
+    tuned = [int(each) for each in options.tuned_threads.split(",")]
     decoding: dict[str, Any] = {}
     body: dict[str, Any] = {**begun, "decoding": decoding}
     with tempfile.TemporaryDirectory(prefix="airgraph-bench-") as folder:
         for count in threads:
             for weights in options.only.split(","):
-                row = measured(weights, count, options.rounds, contenders, Path(folder))
+                taking_part = [name for name in contenders if name != "inductor" or count in tuned]
+                row = measured(weights, count, options.rounds, taking_part, Path(folder))
                 decoding.setdefault(str(count), {})[weights] = row
                 shown({str(count): {weights: row}})
         if options.others:
@@ -248,8 +258,10 @@ def main() -> None:
             body["qwen3"] = {
                 str(count): measured("qwen3", count, options.rounds, torch_only, Path(folder)) for count in threads
             }
-            body["prefill"] = {str(count): prefill("bf16", count, options.rounds, torch_only) for count in threads}
-            body["loaded"] = on_loaded_cores("bf16", options.rounds)
+            body["prefill"] = {
+                str(count): prefill("bf16", count, options.rounds, torch_only, Path(folder)) for count in threads
+            }
+            body["loaded"] = on_loaded_cores("bf16", options.rounds, Path(folder))
             for name in ("qwen3", "prefill", "loaded"):
                 console.print(name, body[name])
     console.print(f"written to {measure.write_json(RESULTS, 'llm', threads, body)}")

@@ -17,7 +17,7 @@ constexpr int kLine = 64;  // bytes of a cache line
 // Rows of `right` at a time, which share what is read of `left`.
 constexpr int kBlock = 4;
 // One row of `left` with rows of so many elements: one at a time, or of each place one. A model that has such is read
-// from memory, a tenth faster in one stream than by four rows that follow one another. What lies in a cache is read as
+// from memory, faster in one stream than by four rows that follow one another. What lies in a cache is read as
 // much faster by four, which share `left`; and of short rows, adding up the vector of a sum takes as long as the sum.
 constexpr int64_t kLongRow = 512;
 // So many products are added up in one after another: a chain as long as a row has a worse sum than BLAS's.
