@@ -213,6 +213,9 @@ def silence_transformers() -> None:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     warnings.filterwarnings("ignore", module=r"(transformers|huggingface_hub|tokenizers|gguf)(\..*)?$")
+    # transformers imports torchao where that is installed, which says what of it was built for other machines.
+    for noisy in ("torchao", "torch.utils._pytree"):
+        logging.getLogger(noisy).setLevel(logging.ERROR)
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.set_verbosity(logging.ERROR)
