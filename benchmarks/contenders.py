@@ -97,7 +97,7 @@ def _cached(workload: Workload, folder: Path, **options: Any) -> Call:
 
     return airgraph.inference.cache_compile(
         workload.model.forward,
-        cache_dir=folder / "-".join(map(str, options.values())),
+        cache_dir=folder / ("-".join(f"{name}={value}" for name, value in options.items()) or "default"),
         dynamic=False,
         strict=True,
         options=options,

@@ -96,7 +96,10 @@ def cases() -> dict[str, Case]:
 
     def few(description: str, dtype: torch.dtype, rows: int = 1, bias: bool = False) -> Case:
         x = torch.randn(rows, 576).to(dtype)
-        layer = lambda: nn.Linear(576, 1536, bias=bias, dtype=dtype)  # noqa: E731
+
+        def layer() -> nn.Module:
+            return nn.Linear(576, 1536, bias=bias, dtype=dtype)
+
         return Case(description, x, layer, linear, has_places=rows == 1)
 
     def numbers(low: int) -> Tensor:
