@@ -241,7 +241,7 @@ AIRGRAPH_SIMD void pass_one(const RowProducts& p, int64_t begin, int64_t end) {
         typename Vec::F sums[kBlock];
         float found[kBlock];
 #pragma GCC unroll 4
-        for (int row = 0; row < kRows; ++row, right += p.right_ld) {
+        for (int64_t row = 0; row < kRows; ++row, right += p.right_ld) {
           row_sums<T, kHere>(p, left, right, each * p.right_ld, kAhead + past, &sums[row * kHere]);
         }
         Vec::sum4(sums, found);
