@@ -101,6 +101,7 @@ class _Latest:
 
 
 _NONE = _Latest()
+_SIZES = {"int", "SymInt", "List[int]", "List[SymInt]"}
 
 
 def _works(node: Node) -> bool:
@@ -109,8 +110,17 @@ def _works(node: Node) -> bool:
         return False
     if isinstance(node.target, torch._ops.OpOverload):
         schema = node.target._schema
-        return schema.is_mutable or any("Tensor" in str(result.type) for result in schema.returns)
+        # What gives sizes and strides looks at no value; what gives nothing does, as assertions do.
+        sizes_only = bool(schema.returns) and all(str(result.type) in _SIZES for result in schema.returns)
+        return schema.is_mutable or not sizes_only
     return isinstance(node.target, torch._ops.HigherOrderOperator)
+
+
+def _makes_tensors(node: Node) -> bool:
+    """A number that an operator gives is the host's, and there when the operator has returned."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return True
+    return any("Tensor" in str(result.type) for result in node.target._schema.returns)
 
 
 def _accesses(node: Node, aliases: Aliases) -> Iterator[tuple[Node, bool]]:
@@ -119,7 +129,7 @@ def _accesses(node: Node, aliases: Aliases) -> Iterator[tuple[Node, bool]]:
         yield from ((root, False) for root in aliases.roots(used))
     for written in written_nodes(node):
         yield from ((root, True) for root in aliases.roots(written))
-    if node in aliases.roots(node):
+    if node in aliases.roots(node) and _makes_tensors(node):
         yield node, True
 
 

@@ -9,10 +9,12 @@ from torch.fx import Graph
 
 from airgraph.torch_internals.groups import group_named
 
-__all__ = ["NAMESPACE", "groups_of", "is_wait_for_collective", "name_and_ranks", "ranks_of"]
+__all__ = ["NAMESPACE", "groups_of", "is_wait_for_collective", "name_and_ranks", "ranks_of", "reads_until_waited_for"]
 
 # What a call of it makes is there only after `wait_tensor`.
 NAMESPACE = "_c10d_functional"
+# These start with a copy of what they are given, in PyTorch's form and in ours.
+_COPIES_FIRST = {f"{NAMESPACE}::{name}" for name in ("all_reduce", "all_reduce_coalesced", "broadcast")}
 
 
 def name_and_ranks(value: object) -> list[Any] | None:
@@ -38,6 +40,13 @@ def group_of(name: str) -> Any:
 def is_wait_for_collective(target: object) -> bool:
     """Whether an operator waits for what a collective makes; its result is its argument."""
     return isinstance(target, torch._ops.OpOverload) and target._schema.name == f"{NAMESPACE}::wait_tensor"
+
+
+def reads_until_waited_for(target: object) -> bool:
+    """Whether an operator may read its arguments for as long as nobody has waited for its result."""
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != NAMESPACE:
+        return False
+    return not is_wait_for_collective(target) and target._schema.name not in _COPIES_FIRST
 
 
 def groups_of(graph: Graph) -> list[Any]:

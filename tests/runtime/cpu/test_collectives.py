@@ -71,6 +71,71 @@ def test_collectives_are_replayed(tmp_path: Path) -> None:
     )
 
 
+def test_what_a_collective_reads_is_written_after_the_wait(tmp_path: Path) -> None:
+    """Also where nothing takes its result until later: the other rank may not even have begun."""
+    _run(
+        tmp_path,
+        """
+        def at_once(made):
+            # Eager's own would be read while it is written: its wait is where the result is taken.
+            return made if torch.compiler.is_compiling() else fc.wait_tensor(made)
+        def gather(x):
+            return at_once(fc.all_gather_tensor(x, 0, world))
+        def mutated(x):
+            gathered = gather(x)
+            x.add_(1)
+            return gathered.amax()
+        def mutated_and_handed_out(x):
+            gathered = gather(x)
+            x.add_(1)
+            return gathered
+        def mutated_as_a_view(x):
+            gathered = gather(x.view(2, -1))
+            x[1:].mul_(3)
+            return gathered.amax()
+        def an_intermediate(x):
+            h = x * 2
+            gathered = gather(h)
+            return h.add(1).mul(2), gathered.amax()
+        def scattered(x):
+            h = x * 2
+            part = at_once(fc.reduce_scatter_tensor(h, "sum", 0, world))
+            return h.add(1), part.amax()
+        def as_torch_distributed_has_it(out, x):
+            dist.all_gather_into_tensor(out, x)
+            x.add_(1)
+            return out.amax()
+        def on_a_stream(x):
+            started = airgraph.Event("started")
+            with scope.stream("comm"):
+                gathered = gather(x)
+                started.record()
+            started.wait()
+            x.add_(1)
+            return gathered.amax()
+        size = 1 << 20
+        for function in (mutated, mutated_and_handed_out, mutated_as_a_view, an_intermediate, scattered,
+                         as_torch_distributed_has_it, on_a_stream):
+            torch._dynamo.reset()
+            call = compiled(function, stream_check="error")
+            for number in range(1, 6):
+                ours, theirs = [], []
+                for found, form in ((theirs, function), (ours, call)):
+                    x = torch.full((size,), float(number))
+                    made = [torch.zeros(2 * size)] * (function is as_torch_distributed_has_it)
+                    dist.barrier()
+                    if rank:
+                        # The other rank has started by then.
+                        torch.ones(1000, 1000) @ torch.ones(1000, 1000)
+                    found.append((form(*made, x), x, *made))
+                flat = [torch.utils._pytree.tree_leaves(each) for each in (ours, theirs)]
+                for got, expected in zip(*flat, strict=True):
+                    assert torch.equal(got, expected), (function.__name__, number, got, expected)
+        assert {row["state"] for row in rows()} == {"captured"}, rows()
+        """,
+    )
+
+
 def test_they_are_in_one_order_on_all_streams(tmp_path: Path) -> None:
     # Large and small ones by turns: an order of each rank's own would add up what does not belong together.
     _run(

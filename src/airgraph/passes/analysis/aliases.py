@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
+from airgraph.program.collectives import reads_until_waited_for
 from airgraph.program.nodes import is_view, nodes_in
 
 __all__ = ["Aliases"]
@@ -18,6 +19,8 @@ _FUNCTIONAL = {torch.ops.higher_order.auto_functionalized, torch.ops.higher_orde
 
 class Aliases:
     """The storages of a graph: each node belongs to those of the nodes that made them.
+
+    What a collective makes belongs to those that it reads, too: who waits for it uses them until then.
 
     A snapshot: changes of the graph are not followed, but `join` says that a node's memory now is another's.
     """
@@ -75,6 +78,8 @@ class Aliases:
             return self._of_all(each for each in bases if isinstance(each, Node))
         if node.target in _FUNCTIONAL:
             return frozenset({node})
+        if reads_until_waited_for(node.target):
+            return self._of_all(node.all_input_nodes) | {node}
         if not isinstance(node.target, torch._ops.OpOverload):
             # What it does is not known: its results may lie anywhere that it sees.
             return self._of_all(node.all_input_nodes) | {node}
@@ -89,6 +94,8 @@ def _makes_each(node: Node) -> bool:
     """Whether each element of an operator's results is a tensor of its own."""
     if node.target in _FUNCTIONAL:
         return True
+    if reads_until_waited_for(node.target):
+        return False
     return isinstance(node.target, torch._ops.OpOverload) and not is_view(node) and not _aliased_by_results(node)
 
 
