@@ -26,6 +26,7 @@
 #include "../python/quick_call.h"
 #include "../python/thread_state.h"
 #include "../python/usual_call.h"
+#include "../python/without_gil.h"
 #include "cache_bindings.h"
 #include "replay_failure.h"
 
@@ -122,7 +123,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def(
       "hold_replay_locks_before_fork",
       [](int limit_ms) { hold_replay_locks_before_fork(std::chrono::milliseconds(limit_ms)); },
-      py::call_guard<py::gil_scoped_release>());
+      py::call_guard<WithoutGil>());
   m.def("resume_replay_locks_in_parent", &resume_replay_locks_in_parent);
   m.def("resume_replay_locks_in_child", &resume_replay_locks_in_child);
 
@@ -168,20 +169,20 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def(py::init<>())
       .def("append", [](Tape& self, RecordedCall& call) { return name_of(self.append(std::move(call))); })
       .def("run_beside", &Tape::run_beside, py::arg("segments"), py::arg("threads"), py::arg("is_worth_waking"))
-      .def("replay", &Tape::replay, py::call_guard<py::gil_scoped_release>())
+      .def("replay", &Tape::replay, py::call_guard<WithoutGil>())
       .def(
           "replay_on",
           [](Tape& self, int threads) {
             const IntraOpThreads share(threads);
             self.replay();
           },
-          py::arg("threads"), py::call_guard<py::gil_scoped_release>())
+          py::arg("threads"), py::call_guard<WithoutGil>())
       .def(
           "timeline",
           [](Tape& self, size_t rounds) {
             std::vector<Moment> moments;
             {
-              const py::gil_scoped_release released;
+              const WithoutGil released;
               moments = self.timeline(rounds);
             }
             py::list found;

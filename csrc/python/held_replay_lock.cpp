@@ -3,6 +3,8 @@
 #include <chrono>
 #include <utility>
 
+#include "without_gil.h"
+
 namespace airgraph {
 namespace {
 
@@ -23,7 +25,7 @@ HeldReplayLock::HeldReplayLock(std::shared_ptr<ReplayLock> replay_lock, const st
   auto answer = lock_->take();
   while (answer == ReplayLock::Answer::busy) {
     {
-      const py::gil_scoped_release released;
+      const WithoutGil released;
       answer = lock_->wait(kLookForSignals);
     }
     if (answer == ReplayLock::Answer::busy && PyErr_CheckSignals() != 0) {

@@ -7,6 +7,7 @@
 
 #include "held_replay_lock.h"
 #include "quick_call.h"
+#include "without_gil.h"
 
 namespace airgraph {
 

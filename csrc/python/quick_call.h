@@ -39,16 +39,4 @@ void call_quickly(PyHeapTypeObject* heap_type) {
   };
 }
 
-// While it lives, other threads may run Python.
-class WithoutGil {
- public:
-  WithoutGil() : state_(PyEval_SaveThread()) {}
-  WithoutGil(const WithoutGil&) = delete;
-  WithoutGil& operator=(const WithoutGil&) = delete;
-  ~WithoutGil() { PyEval_RestoreThread(state_); }
-
- private:
-  PyThreadState* const state_;
-};
-
 }  // namespace airgraph

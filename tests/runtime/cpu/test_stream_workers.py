@@ -159,3 +159,30 @@ def test_a_process_ends_beside_its_workers() -> None:
             call(x)
         print("done")
     """).split() == ["done"]
+
+
+@native
+@pytest.mark.parametrize("streams", [1, 2])
+def test_a_process_ends_while_a_graph_is_replayed(streams: int) -> None:
+    """Not with the calls of a model, whose results PyTorch frees: a thread that ends within that aborts the process."""
+    assert _run(f"""
+        import threading, airgraph
+        torch.set_grad_enabled(False)
+        model, x, graph = TwoStacks(), torch.randn(3, 16), airgraph.cpu.CPUGraph()
+        with airgraph.cpu.graph(graph):
+            side = airgraph.cpu.current_stream() if {streams} == 1 else airgraph.cpu.Stream()
+            side.wait_stream(airgraph.cpu.current_stream())
+            with airgraph.cpu.stream(side):
+                beside = (x @ x.T).exp()
+            main = (x @ x.T).sin()
+            airgraph.cpu.current_stream().wait_stream(side)
+            result = main + beside
+        begun = threading.Event()
+        def forever():
+            while True:
+                graph.replay()
+                begun.set()
+        threading.Thread(target=forever, daemon=True).start()
+        begun.wait()
+        print("done")
+    """).split() == ["done"]
