@@ -19,7 +19,9 @@ def render() -> str:
         if found["threads"] == 1:
             what += " (run on one stream)"
         medians = (f"{row['median_us']:.1f}" for row in found["rows"].values())
-        rows.append((what, *medians, f"{found['to_one_stream']:.2f}", f"{found['to_two_threads']:.2f}"))
+        # What runs on one stream gains nothing of streams.
+        gain = f"{found['to_one_stream']:.2f}" if found["threads"] > 1 else "–"
+        rows.append((what, *medians, gain, f"{found['to_two_threads']:.2f}"))
     header = (
         "µs a replay",
         "two streams",
@@ -29,10 +31,11 @@ def render() -> str:
         "times 2 threads",
     )
     cost = record["fork_and_join"]
-    hot, idle, busy = cost["hot_us"], cost["after_idling_us"]["median"], cost["on_busy_cores_us"]["median"]
+    hot, idle, busy = cost["hot_us"], cost["after_idling_us"], cost["on_busy_cores_us"]
     costs = (
-        f"A fork and a join with nothing to do beside cost {hot:.2f} µs when hot, {idle:.1f} µs after idling, and "
-        f"{busy:.2f} µs while others keep all cores busy (medians)."
+        f"A fork and a join with nothing to do beside cost {hot:.2f} µs when hot, {idle['median']:.1f} µs after idling, "
+        f"and {busy['median']:.2f} µs while others keep all cores busy (medians); the slowest call took "
+        f"{idle['most']:.0f} µs after idling and {busy['most']:.0f} µs on busy cores."
     )
     if "beside_work" in cost:
         costs += (

@@ -136,6 +136,31 @@ def test_one_thread_has_its_reason(
 
 
 @torch.no_grad()
+@native
+@pytest.mark.parametrize(("most", "cores", "threads"), [(None, 2, 2), (None, 4, 4), (1, 4, 2), (2, 4, 3), (9, 4, 6)])
+def test_workers_are_as_many_as_cores_or_max_streams_leave(
+    most: int | None, cores: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beside, "_cores", lambda: cores)
+    monkeypatch.setattr(beside, "_LEAST_GAIN_NS", float("-inf"))
+
+    def program(x: Tensor) -> Tensor:
+        results = [x @ x]
+        for number in range(5):
+            with scope.stream(str(number)):
+                done = airgraph.Event(f"done {number}")
+                results.append(x @ x.t() + number)
+                done.record()
+            done.wait()
+        return torch.stack(results).sum(0)
+
+    x = torch.randn(64, 64)
+    call = torch.compile(program, backend="airgraph", fullgraph=True, options={"max_streams": most})
+    torch.testing.assert_close(call(x), program(x))
+    assert (_row()["streams"], _row()["threads"]) == (6, threads)
+
+
+@torch.no_grad()
 def test_one_stream_needs_no_reason() -> None:
     torch.compile(lambda x: x * 2 + 1, backend="airgraph")(torch.randn(4))
     assert (_row()["streams"], _row()["threads"], _row()["threads_reason"]) == (1, 1, "")
