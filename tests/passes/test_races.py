@@ -104,6 +104,16 @@ def test_passes_keep_results_and_make_no_race(
     torch.testing.assert_close(made, expected, msg=lambda text: f"{gm.graph}\n{text}")
 
 
+@settings(max_examples=60)
+@given(st.lists(STEPS, max_size=12))
+def test_each_wait_is_needed(steps: list[tuple[str, str | None, int, int]]) -> None:
+    for left_out in range(len(races_in(graph_of(steps)))):
+        gm = module_of(steps)
+        races = races_in(gm.graph)
+        insert_waits(gm, [race for number, race in enumerate(races) if number != left_out])
+        assert races_in(gm.graph), (left_out, gm.graph)
+
+
 def test_waits_are_as_late_and_as_few_as_they_can_be() -> None:
     graph = Graph()
     x = graph.placeholder("x")
