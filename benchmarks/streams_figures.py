@@ -33,8 +33,8 @@ def render() -> str:
     cost = record["fork_and_join"]
     hot, idle, busy = cost["hot_us"], cost["after_idling_us"], cost["on_busy_cores_us"]
     costs = (
-        f"A fork and a join with nothing to do beside cost {hot:.2f} µs when hot, {idle['median']:.1f} µs after idling, "
-        f"and {busy['median']:.2f} µs while others keep all cores busy (medians); the slowest call took "
+        f"A fork and a join with nothing to do beside cost {hot:.2f} µs when hot, {idle['median']:.1f} µs "
+        f"after idling, and {busy['median']:.2f} µs while others keep all cores busy (medians); the slowest call took "
         f"{idle['most']:.0f} µs after idling and {busy['most']:.0f} µs on busy cores."
     )
     if "beside_work" in cost:
