@@ -16,7 +16,7 @@ _aten = torch.ops.aten
 _STREAMS = (None, "a", "b", "c")
 # Of a program: what a step does, on which stream, and numbers that choose its operands.
 STEPS = st.tuples(
-    st.sampled_from(["add", "relu", "clone", "add_", "view", "record", "wait"]),
+    st.sampled_from(["add", "relu", "clone", "add_", "view", "record", "wait", "cat", "to its dtype", "mul 1"]),
     st.sampled_from(_STREAMS),
     st.integers(0, 99),
     st.integers(0, 99),
@@ -41,6 +41,19 @@ def graph_of(steps: list[tuple[str, str | None, int, int]]) -> Graph:
             node = graph.call_function(_aten.add_.Tensor, (left, right))
         elif kind == "view":
             node = graph.call_function(_aten.view.default, (left, [-1]))
+        elif kind == "cat":
+            # A half of each.
+            halves = [
+                graph.call_function(_aten.slice.Tensor, (left, 0, 0, 32)),
+                graph.call_function(_aten.slice.Tensor, (right, 0, 32, 64)),
+            ]
+            for half in halves:
+                put_on(half, stream)
+            node = graph.call_function(_aten.cat.default, (halves,))
+        elif kind == "to its dtype":
+            node = graph.call_function(_aten._to_copy.default, (left,), {"dtype": torch.float32})
+        elif kind == "mul 1":
+            node = graph.call_function(_aten.mul.Tensor, (left, 1))
         else:
             target = {"add": _aten.add.Tensor, "relu": _aten.relu.default, "clone": _aten.clone.default}[kind]
             node = graph.call_function(target, (left, right) if kind == "add" else (left,))
@@ -59,7 +72,8 @@ def copied_at_the_end(gm: GraphModule, first: int, second: int, device: str = "c
     """Write both arguments as functionalization has it: a copy of what is made, at the end; values are known."""
     output = gm.graph.output_node()
     x, y = gm.graph.find_nodes(op="placeholder")
-    values = [node for node in gm.graph.nodes if node.op == "call_function" and event_of(node) is None]
+    made = [node for node in gm.graph.nodes if node.op == "call_function" and event_of(node) is None]
+    values = [node for node in made if node.target is not _aten.slice.Tensor]
     # What is handed out is made by itself: an argument that is returned is AOTAutograd's business.
     results = []
     for node in output.args[0]:
@@ -72,5 +86,5 @@ def copied_at_the_end(gm: GraphModule, first: int, second: int, device: str = "c
     output.args = (tuple(results),)
     for node in gm.graph.nodes:
         if node.op == "placeholder" or (node.op == "call_function" and event_of(node) is None):
-            node.meta["val"] = torch.empty(64, device=device)
+            node.meta["val"] = torch.empty(32 if node.target is _aten.slice.Tensor else 64, device=device)
     gm.recompile()

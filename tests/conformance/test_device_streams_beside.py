@@ -29,7 +29,7 @@ from airgraph.program.inputs import InputPlan, InputRole
 from airgraph.program.program import CaptureProgram
 from airgraph.runtime.registry import runtime_for
 
-_KINDS = ("add", "relu", "clone", "view", "record", "wait")
+_KINDS = ("add", "relu", "clone", "view", "record", "wait", "cat", "to its dtype", "mul 1")
 
 
 def _schedule(device: str) -> str:

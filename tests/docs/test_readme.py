@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -79,8 +80,22 @@ def test_the_example_of_the_cache_page_runs(tmp_path: Path, monkeypatch: pytest.
     assert len(list(tmp_path.rglob("*.airgraph"))) == 1
 
 
-def _examples() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (_ROOT / "README.md").read_text(), re.DOTALL)
+def _examples(page: str = "README.md") -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (_ROOT / page).read_text(), re.DOTALL)
+
+
+@torch.no_grad()
+def test_the_examples_of_the_page_of_streams_run() -> None:
+    in_a_model, by_hand = _examples("docs/streams.md")
+    names: dict[str, Any] = {}
+    exec(compile(in_a_model, "streams.md", "exec"), names)
+    a, b, c = (torch.randn(4, 4) for _ in range(3))
+    torch.testing.assert_close(names["compiled"](a, b, c), ((a + b) @ c, (a + b) @ b))
+    (row,) = airgraph.explain().to_dict()["graphs"]
+    assert (row["state"], row["streams"]) == ("captured", 2)
+    exec(compile(by_hand, "streams.md", "exec"), names)
+    x = names["x"]
+    torch.testing.assert_close(names["result"], (x + 1).sin() + (x * 2).exp())
 
 
 def test_the_example_runs() -> None:
