@@ -84,12 +84,18 @@ def test_a_scale_and_a_zero_of_each_row() -> None:
     check(out, channels, args)
 
 
-@pytest.mark.parametrize("what", ["rows", "float weights", "used twice", "written", "other factor", "exact"])
+@pytest.mark.parametrize("what", ["rows", "float weights", "used twice", "written", "other factor", "alike", "exact"])
 def test_what_stays_as_it_is(what: str) -> None:
     args = arguments(rows=9 if what == "rows" else 2)
 
     def function(x: Tensor, numbers: Tensor, scale: Tensor, zero: Tensor) -> Any:
         match what:
+            case "alike":
+                # One group of numbers stands for all.
+                floats = numbers.view(N, GROUPS, -1)[:, :1].contiguous().to(x.dtype) - zero.view(N, GROUPS, 1).to(
+                    x.dtype
+                )
+                return torch.nn.functional.linear(x, (floats * scale.view(N, GROUPS, 1)).view(N, K))
             case "used twice":
                 floats = (numbers.view(N, GROUPS, -1).to(x.dtype) * scale.view(N, GROUPS, 1)).view(N, K)
                 return torch.nn.functional.linear(x, floats), floats

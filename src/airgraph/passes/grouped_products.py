@@ -108,6 +108,9 @@ def _grouped(node: Node, use: MemoryUse) -> _Weight | None:
     if numbers is None or (with_zeros and zeros is None):
         return None
     shape = tuple(made.meta["val"].shape)
+    if tuple(numbers.meta["val"].shape) != shape:
+        # One that stands for several.
+        return None
     of_groups = [scales] if zeros is None else [scales, zeros]
     if any(tuple(each.meta["val"].shape) != (*shape[:-1], 1) for each in of_groups):
         return None

@@ -118,11 +118,19 @@ def _scaled(node: Node, use: MemoryUse) -> tuple[Node, Node] | None:
 
 
 def _before_casts(scale: Node) -> Node:
-    """What a row of numbers is made of by nothing but casts among floats, and other shapes."""
-    node = scale
+    """What a row of numbers is made of by nothing but other shapes, and casts that the product need not repeat.
+
+    Those that lose nothing, and one to the product's own type that loses digits only, which the result loses after it.
+    """
+    node, product = scale, scale.meta["val"].dtype
     while node.target in _CASTS or node.target in _SHAPES:
         before = node.args[0]
         if not isinstance(before, Node) or not _is_row_of_floats(before, scale.meta["val"].numel()):
+            break
+        made, given = node.meta["val"].dtype, before.meta["val"].dtype
+        loses_nothing = torch.promote_types(given, made) is made
+        # bfloat16 reaches as far as float32; float16 would lose numbers, not digits.
+        if not loses_nothing and not (made is product is torch.bfloat16):
             break
         node = before
     return node
