@@ -30,7 +30,7 @@ OF_PROCESSES := simcann/tests/test_program.py
 # Of other folders, what a card changes.
 ALSO_ON_CUDA := tests/torchair/test_documents.py $(patsubst %,tests/standin/test_standin.py::test_it_%,serves refuses_by_name)
 # What is about memory and order on a device runs in the worst order that its streams allow, and mostly waits.
-HOSTILE := $(patsubst %,tests/conformance/test_device_%.py,held_outputs memory_of_others native_streams outputs outputs_fed_back pools sequences \
+HOSTILE := $(patsubst %,tests/conformance/test_device_%.py,callers_streams held_outputs memory_of_others native_streams outputs outputs_fed_back pools sequences \
     streams stream_scopes streams_beside)
 FOR_HOSTILE := -n $(shell expr 2 \* $(WORKERS)) --dist worksteal $(HOSTILE)
 # On PATH for ninja, which torch looks up there, and for every other tool of the environment; ninja counts its own jobs.

@@ -15,6 +15,7 @@
 #include "../internals/huge_pages.h"
 #include "../internals/plain_copy.h"
 #include "../internals/private_device.h"
+#include "../internals/streams.h"
 #include "../internals/tensors.h"
 #include "../kernels/own/row_products.h"
 #include "../kernels/own/table.h"
@@ -134,9 +135,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("share_storage", &share_storage);
   m.def("is_foreign", &Inputs::is_foreign);
 
+  py::class_<WriteCounter>(m, "WriteCounter").def(py::init<const at::Tensor&>());
+
   py::class_<HandGraph>(m, "HandGraph")
       .def(py::init<std::shared_ptr<Tape>, std::shared_ptr<ReplayLock>>())
       .def("add_memory", [](HandGraph& self, const at::Tensor& whole) { self.add_memory(whole.storage()); })
+      .def("add_written", &HandGraph::add_written)
       .def("replay", [](HandGraph& self) -> py::object {
         const auto problem = run(self);
         return problem ? to_python(*problem) : py::none();
@@ -263,6 +267,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def("begin", &BoundLaunch::begin)
       .def("copy_inputs", [](const BoundLaunch& self, const py::list& list) { self.copy_inputs(arguments(list)); })
       .def("moved_out", &BoundLaunch::moved_out)
+      .def("meets_a_capture", &BoundLaunch::meets_a_capture)
+      .def("captured", &BoundLaunch::captured, py::arg("others"))
       .def(
           "run",
           [](BoundLaunch& self, const py::list& list, bool is_locked) { return to_python(run(self, list, is_locked)); },
@@ -272,7 +278,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   py::class_<UsualCall>(m, "UsualCall", py::custom_type_setup(&call_quickly<UsualCall, &UsualCall::called>))
       .def(py::init<py::object, std::vector<std::pair<Py_ssize_t, py::object>>, py::list, py::object, py::object,
                     py::object, py::object, py::object>(),
-           py::kw_only(), py::arg("launch"), py::arg("numbers"), py::arg("tally"), py::arg("warming"),
+           py::kw_only(), py::arg("launch"), py::arg("numbers"), py::arg("tally"), py::arg("with_care"),
            py::arg("is_capturing"), py::arg("settings"), py::arg("captured_settings"), py::arg("finish"));
 
   py::class_<Block>(m, "Block").def(py::init<>()).def("__enter__", &Block::enter).def("__exit__", &Block::exit);
@@ -296,6 +302,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     return py::make_tuple(reinterpret_cast<uintptr_t>(placed.begin), placed.nbytes);
   });
   m.def("allow_plain_copies", &PlainCopy::allow);
+  m.def("tells_captures_quickly",
+        [](const std::string& device) { return tells_captures_quickly(c10::Device(device)); });
   m.def("unallocated", [](const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
                           at::ScalarType dtype) { return unallocated(sizes, strides, dtype); });
   m.def("allocate", &allocate);

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <utility>
 
+#include "../internals/streams.h"
 #include "../internals/tensors.h"
 #include "guard.h"
 #include "input_copies.h"
@@ -23,13 +24,6 @@ at::Tensor whole_storage_of(const at::Tensor& tensor) {
 at::Tensor empty_like_storage_of(const at::Tensor& tensor) {
   const auto whole = whole_storage_of(tensor);
   return at::empty_strided(whole.sizes(), whole.strides(), whole.options());
-}
-
-// On the current stream.
-c10::Storage copied_storage_of(const at::Tensor& tensor) {
-  auto fresh = empty_like_storage_of(tensor);
-  fresh.copy_(whole_storage_of(tensor), /*non_blocking=*/true);
-  return fresh.storage();
 }
 
 // Where a block that is copied in begins.
@@ -66,7 +60,7 @@ void DeviceLaunch::add_output(const at::Tensor& slot) {
                                   [&](const Shared& shared) { return share_storage(slots_[shared.slot], slot); });
   if (known == storages_.end()) {
     const auto& storage = slot.storage();
-    storages_.push_back({slots_.size(), 1, storage.data(), storage.nbytes(), c10::Storage(), nullptr});
+    storages_.push_back({slots_.size(), 1, storage.data(), storage.nbytes(), c10::Storage(), nullptr, std::nullopt});
     // What owned the memory is dropped, which gives it back to the pool.
     disown(storage, slot.device());
   } else {
@@ -80,12 +74,18 @@ Outcome DeviceLaunch::call(const Arguments& at, const std::function<void()>& rep
   if (settings() != captured_settings_) {
     return Problem{Problem::Kind::settings};
   }
+  if (captured_age_ != neighbours_->age()) {
+    return Problem{Problem::Kind::outdated};
+  }
   if (lost_outputs()) {
     return Problem{Problem::Kind::lost};
   }
   if (const auto problem = inputs.problem(at, compared)) {
     // One that moved may be an output of the last call, which is to be given away before it can lie anywhere else.
     return *problem;
+  }
+  if (meets_a_capture()) {
+    return Problem{Problem::Kind::capturing};
   }
   const auto [fed_back, has_moved] = prepare(&at);
   if (has_moved) {
@@ -127,7 +127,15 @@ std::vector<at::Tensor> DeviceLaunch::moved_out() {
   for (const size_t slot : own_held_outputs()) {
     give_away(slot);
   }
+  neighbours_->finish_call(device_);
   return made;
+}
+
+void DeviceLaunch::captured(bool others) {
+  if (others) {
+    neighbours_->outdate();
+  }
+  captured_age_ = neighbours_->age();
 }
 
 std::vector<at::Tensor> DeviceLaunch::blank() {
@@ -142,7 +150,10 @@ std::vector<at::Tensor> DeviceLaunch::blank() {
   return made;
 }
 
-std::vector<at::Tensor> DeviceLaunch::outputs() const {
+std::vector<at::Tensor> DeviceLaunch::outputs() {
+  if (has_streams(device_)) {
+    handed_out_on_ = current_stream(device_);
+  }
   std::vector<at::Tensor> made;
   made.reserve(slots_.size());
   for (const auto& slot : slots_) {
@@ -216,14 +227,37 @@ const CopiedInput* DeviceLaunch::whole_copy_of(const Arguments& at, const c10::S
 }
 
 void DeviceLaunch::settle() {
-  if (policy_ == LiveOutputs::preserve && neighbours_->has_unseen_readers()) {
+  const bool may_be_gone = handed_out_on_ && is_external(*handed_out_on_);
+  if (policy_ == LiveOutputs::preserve && (may_be_gone || neighbours_->has_unseen_readers())) {
     for (const size_t slot : own_held_outputs()) {
       give_away(slot);
     }
   }
+  neighbours_->finish_call(device_);
 }
 
-void DeviceLaunch::give_away(size_t slot) { exchange(slot, copied_storage_of(slots_.at(slot))); }
+c10::Storage DeviceLaunch::copied_storage_of(const at::Tensor& tensor,
+                                             const std::optional<c10::Stream>& handed_out_on) const {
+  if (!handed_out_on || *handed_out_on == current_stream(device_) || is_external(*handed_out_on)) {
+    auto fresh = empty_like_storage_of(tensor);
+    fresh.copy_(whole_storage_of(tensor), /*non_blocking=*/true);
+    return fresh.storage();
+  }
+  const auto current = current_stream(device_);
+  const auto fresh = [&] {
+    const OnStream there(*handed_out_on);
+    return empty_like_storage_of(tensor);
+  }();
+  put_in_order(*handed_out_on, current);
+  at::Tensor(fresh).copy_(whole_storage_of(tensor), /*non_blocking=*/true);
+  put_in_order(current, *handed_out_on);
+  return fresh.storage();
+}
+
+void DeviceLaunch::give_away(size_t slot) {
+  const at::Tensor& tensor = slots_.at(slot);
+  exchange(slot, copied_storage_of(tensor, handed_out_on_));
+}
 
 void DeviceLaunch::exchange(size_t slot, const c10::Storage& ours) {
   const at::Tensor tensor = slots_.at(slot);
@@ -254,6 +288,7 @@ void DeviceLaunch::lend(size_t slot, const CopiedInput& buffer) {
   exchange(slot, ours);
   shared.lent = theirs;
   shared.lent_at = begin_of(buffer);
+  shared.lent_on = handed_out_on_;
   neighbours_->add_lender(this);
 }
 
@@ -274,7 +309,7 @@ bool DeviceLaunch::take_back_lent(const DeviceLaunch* caller, const Arguments* a
     if (is_held) {
       const auto lent = share(slots_[shared.slot]);
       move_to(lent, shared.lent);
-      const auto fresh = copied_storage_of(lent);
+      const auto fresh = copied_storage_of(lent, shared.lent_on);
       swap_memory(shared.lent, fresh);
       has_moved = true;
     }

@@ -4,8 +4,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,6 +48,13 @@ class DeviceLaunch {
   // The outputs in memory of their own, copied on the current stream. The pool may not have been written since.
   std::vector<at::Tensor> moved_out();
 
+  // Whether a call now would become part of somebody's capture; it would not be served.
+  bool meets_a_capture() const { return neighbours_->meets_a_capture(device_); }
+
+  // It has been captured: all that lives in the pool by now is known to it. others: and was taken meanwhile, where
+  // graphs captured before may write.
+  void captured(bool others);
+
   // `slot` is what the graph writes; outputs handed out share its storage. Its memory goes back to the pool: the next
   // capture may use it too.
   void add_output(const at::Tensor& slot);
@@ -72,10 +81,24 @@ class DeviceLaunch {
     // What was handed out before and points into a buffer, or is not held any more and is used again.
     c10::Storage lent;
     const void* lent_at;  // null: nothing is lent
+    // That it was handed out on.
+    std::optional<c10::Stream> lent_on;
   };
 
-  // Fresh tensors over the slots.
-  std::vector<at::Tensor> outputs() const;
+  // Fresh tensors over the slots, for a caller on the current stream.
+  std::vector<at::Tensor> outputs();
+
+  // A copy of the whole storage of `tensor`, which was handed out on a stream, made on the current one. The memory is
+  // that stream's, so that whoever frees it there gives it to what comes after; it goes on when the copy is done.
+  c10::Storage copied_storage_of(const at::Tensor& tensor, const std::optional<c10::Stream>& handed_out_on) const;
+
+  // Whether this holds of a stream on which something was handed out that is lent.
+  template <class Predicate>
+  bool lends_to(const Predicate& holds) const {
+    return std::any_of(storages_.begin(), storages_.end(), [&holds](const Shared& shared) {
+      return shared.lent_at != nullptr && shared.lent_on && holds(*shared.lent_on);
+    });
+  }
 
   // Whether the caller resized or freed the memory of an output, which the graph would write all the same.
   bool lost_outputs() const;
@@ -102,7 +125,8 @@ class DeviceLaunch {
   const CopiedInput* whole_copy_of(const Arguments& at, const c10::Storage& storage) const;
 
   // After a replay, with the outputs handed out. While graphs of the pool are called from several threads, they are
-  // given away at once: what one of them reads cannot be seen from a call in another.
+  // given away at once: what one of them reads cannot be seen from a call in another. So they are on a stream that may
+  // be gone at the next call.
   void settle();
 
   // Positions of the slots whose storage the caller holds, one slot a storage.
@@ -134,6 +158,10 @@ class DeviceLaunch {
   friend class DeviceNeighbours;
 
   const uint64_t captured_settings_ = settings();
+  // Of the pool, when it was captured.
+  uint64_t captured_age_ = 0;
+  // That of the last caller; none where the device has no streams.
+  std::optional<c10::Stream> handed_out_on_;
   c10::Device device_;
   LiveOutputs policy_;
   std::shared_ptr<DeviceNeighbours> neighbours_;

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <c10/core/Device.h>
+#include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 
 #include <cstdint>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -24,6 +26,17 @@ class DeviceNeighbours {
 
   // What those streams do from now on comes after what the current stream was given: outputs have been moved.
   void let_last_callers_follow() const;
+
+  // The last thing that a call does. A stream that its owner may destroy is not touched later: what it has been given
+  // by now is remembered in its place.
+  void finish_call(c10::Device device);
+
+  // Whether a call now would become part of a graph that is being captured: it is, or a stream that it has to wait for.
+  bool meets_a_capture(c10::Device device) const;
+
+  // What graphs captured before would write is somebody else's by now; those captured later know it.
+  void outdate() { ++age_; }
+  uint64_t age() const { return age_; }
 
   // Makes all outputs that callers hold independent of the pool, whatever the policy. They are copied on the stream of
   // the last replay, and the current stream comes after that.
@@ -49,11 +62,14 @@ class DeviceNeighbours {
   struct Caller {
     Place place;
     uint64_t call;  // its last one
+    // Of a stream that may be gone: what it had been given by the end of that call.
+    std::shared_ptr<c10::Event> done;
   };
 
   DeviceLaunch* last_ = nullptr;  // replayed last, so it may have outputs with the caller
   std::vector<DeviceLaunch*> lenders_;
   uint64_t calls_ = 0;
+  uint64_t age_ = 0;
   // Where the last calls came from, the very last in front.
   std::vector<Caller<c10::Stream>> streams_;
   std::vector<Caller<std::thread::id>> threads_;

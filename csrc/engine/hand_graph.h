@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "../internals/tensors.h"
 #include "inputs.h"
 #include "replay_lock.h"
 #include "settings.h"
@@ -24,6 +25,9 @@ class HandGraph {
   // The tape reads or writes this storage where it lies now. Keeps it alive.
   void add_memory(const c10::Storage& storage) { memory_.push_back({storage, storage.data(), storage.nbytes()}); }
 
+  // The tape writes a tensor: each replay is counted as an operator in place would be.
+  void add_written(const WriteCounter& count) { written_.push_back(count); }
+
   // Replays, under the replay lock, unless memory that it uses was freed, resized or replaced; then `index` is that in
   // the order in which it was added.
   std::optional<Problem> replay() {
@@ -35,6 +39,9 @@ class HandGraph {
     }
     if (settings() != captured_settings_) {
       return Problem{Problem::Kind::settings};
+    }
+    for (auto& count : written_) {
+      count.add();
     }
     tape_->replay();
     return std::nullopt;
@@ -49,6 +56,7 @@ class HandGraph {
   const std::shared_ptr<Tape> tape_;
   const uint64_t captured_settings_ = settings();
   std::vector<Memory> memory_;
+  std::vector<WriteCounter> written_;
 };
 
 }  // namespace airgraph

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "../internals/formats.h"
 #include "../internals/plain_copy.h"
 #include "../internals/streams.h"
 #include "../internals/tensors.h"
@@ -26,7 +27,7 @@ void InputCopies::add(const Inputs& inputs, const CopiedInput& input, const at::
     return;
   }
   const bool is_buffer = arg.const_data_ptr() == input.buffer.const_data_ptr();
-  if (!input.is_block(arg)) {
+  if (!input.is_block(arg) || !lies_in_rows(arg)) {
     // The buffer itself may be seen in another way.
     elements_.push_back({&input, is_buffer ? arg.clone() : inputs.source(input, arg)});
   } else if (!is_buffer) {

@@ -100,7 +100,9 @@ struct Problem {
     foreign,      // an argument is of a kind that has no memory to read: a fake tensor, a subclass, one of a transform
     overlapping,  // an argument that the graph writes shares memory with another
     lost,         // memory of the graph's was resized or freed
-    settings      // torch's settings, by which kernels are chosen, are others
+    settings,     // torch's settings, by which kernels are chosen, are others
+    outdated,     // memory that the graph writes has been taken by somebody else
+    capturing     // the call would become part of a graph that somebody captures
   };
   Kind kind;
   size_t index = 0;

@@ -147,6 +147,9 @@ void move_to(const at::Tensor& tensor, const c10::Storage& storage) {
 
 void count_as_written(const at::Tensor& tensor) { tensor.unsafeGetTensorImpl()->bump_version(); }
 
+WriteCounter::WriteCounter(const at::Tensor& tensor)
+    : count_(tensor.is_inference() ? c10::VariableVersion(0) : tensor.unsafeGetTensorImpl()->version_counter()) {}
+
 size_t extent_of(const at::Tensor& tensor) {
   return at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize());
 }

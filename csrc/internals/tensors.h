@@ -85,6 +85,16 @@ inline const void* address_of(const at::Tensor& tensor) {
 // Tells autograd that a tensor was written, as an operator that writes in place does.
 void count_as_written(const at::Tensor& tensor);
 
+// The same for a tensor that is not held: all that share its memory as views of one another share it.
+class WriteCounter {
+ public:
+  explicit WriteCounter(const at::Tensor& tensor);
+  void add() { count_.bump(); }
+
+ private:
+  c10::VariableVersion count_;
+};
+
 // How many bytes lie from a tensor's first element to the end of its last.
 size_t extent_of(const at::Tensor& tensor);
 

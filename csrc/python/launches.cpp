@@ -38,6 +38,10 @@ py::object to_python(const Problem& problem) {
         return "LOST";
       case Problem::Kind::settings:
         return "SETTINGS";
+      case Problem::Kind::outdated:
+        return "OUTDATED";
+      case Problem::Kind::capturing:
+        return "CAPTURING";
     }
     return "";
   }();

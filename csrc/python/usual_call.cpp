@@ -35,12 +35,12 @@ std::atomic<uint64_t> calls_made{0};
 }  // namespace
 
 UsualCall::UsualCall(py::object launch, std::vector<std::pair<Py_ssize_t, py::object>> numbers, py::list tally,
-                     py::object warming, py::object is_capturing, py::object settings, py::object captured_settings,
+                     py::object with_care, py::object is_capturing, py::object settings, py::object captured_settings,
                      py::object finish)
     : number_(++calls_made),
       launch_(std::move(launch)),
       tally_(std::move(tally)),
-      warming_(std::move(warming)),
+      with_care_(std::move(with_care)),
       is_capturing_(std::move(is_capturing)),
       settings_(std::move(settings)),
       captured_settings_(std::move(captured_settings)),
@@ -54,7 +54,7 @@ UsualCall::UsualCall(py::object launch, std::vector<std::pair<Py_ssize_t, py::ob
 }
 
 bool UsualCall::is_as_usual(py::handle args) const {
-  if (PySet_GET_SIZE(warming_.ptr()) != 0) {
+  if (PySet_GET_SIZE(with_care_.ptr()) != 0) {
     return false;
   }
   for (const auto& [index, value] : numbers_) {

@@ -30,6 +30,8 @@ AirgraphError
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 __all__ = [
     "AirgraphError",
     "CacheError",
@@ -111,11 +113,13 @@ class UnsupportedGraph(AirgraphError):
 
     operator: the ATen name that stands in the way. source: the user's line, "file:line".
     reason: one clause in plain words. outputs: of the call that it was to be captured for, where that has been run.
+    finished: makes these, until then.
     """
 
     def __init__(self, reason: str, *, operator: str = "", source: str = "") -> None:
         self.reason = reason
         self.outputs: list[object] | None = None
+        self.finished: Callable[[], list[object]] | None = None
         self.operator = operator
         self.source = source
         where = f" at {source}" if source else ""

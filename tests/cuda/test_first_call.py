@@ -1,7 +1,10 @@
 """The run that CUDA needs before a capture is the first call itself: nothing is executed twice, nothing is copied."""
 
+from pathlib import Path
+
 import pytest
 import torch
+from process import start_command
 from reports import counters, report
 from torch import Tensor
 
@@ -107,6 +110,76 @@ def test_outputs_that_no_graph_can_return_after_all_was_written() -> None:
     assert seen.data_ptr() == x[1:].data_ptr() and seen.dtype == torch.int32
     seen, twice = call(cache, x)
     assert cache.tolist() == [2.0] * 4 and twice.tolist() == [4.0] * 4
+
+
+@torch.no_grad()
+def test_they_lie_in_no_memory_of_the_pool() -> None:
+    """Where graphs that were captured into it before would write."""
+
+    def large(x: Tensor) -> Tensor:
+        return torch.stack([torch.cos(torch.sin(x + i)) for i in range(6)]).sum(0)
+
+    options = {"use_graph_pool": airgraph.graph_pool_handle("cuda")}
+    before = torch.compile(large, backend="airgraph", options=options)
+    call = torch.compile(lambda x: (x[1:].view(torch.int32), x * 2), backend="airgraph", options=options)
+    x = torch.ones(1 << 16, device="cuda")
+    before(x)
+    with pytest.warns(UserWarning, match="seen as another dtype"):
+        twice = call(x)[1]
+    before(x)
+    assert set(twice.tolist()) == {2.0}
+
+
+class _Odd(Exception):
+    pass
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", [KeyError, ValueError, KeyboardInterrupt, _Odd])
+def test_work_of_a_call_that_is_left_comes_before_what_the_caller_does_next(kind: type[BaseException]) -> None:
+    @torch.library.custom_op(f"airgraph_cuda::raises_{kind.__name__.strip('_').lower()}", mutates_args=())
+    def raises(x: Tensor) -> Tensor:
+        raise kind("odd")
+
+    raises.register_fake(torch.empty_like)
+
+    def program(cache: Tensor, x: Tensor) -> Tensor:
+        for _ in range(3):
+            cache.add_(x)
+        return raises(cache * 1)
+
+    call = torch.compile(program, backend="airgraph", options={"inplace_pass": False})
+    cache, x = torch.zeros(1 << 18, device="cuda"), torch.ones(1 << 18, device="cuda")
+    torch.cuda.synchronize()
+    with pytest.raises(kind, match="odd"):
+        call(cache, x)
+    seen = cache.clone()
+    torch.cuda.synchronize()
+    assert torch.equal(seen, cache)
+
+
+_OUT_OF_MEMORY = """
+import warnings
+import torch
+import airgraph
+
+warnings.simplefilter("ignore")
+torch.set_grad_enabled(False)
+x, k = torch.zeros(90 << 18, device="cuda"), torch.zeros(4, device="cuda")
+torch.manual_seed(5)
+want = [torch.rand_like(k).tolist() for _ in range(3)]
+call = torch.compile(lambda x, k: (torch.rand_like(k), (x * 2).sum()), backend="airgraph", dynamic=False)
+torch.manual_seed(5)
+print([call(x, k)[0].tolist() for _ in range(3)] == want, airgraph.explain().to_dict()["counters"]["eager_calls"])
+"""
+
+
+def test_numbers_are_drawn_once_where_the_run_stops_before_it_has_written(tmp_path: Path) -> None:
+    """The device has room for the call, but not for a copy of its input beside it."""
+    script = tmp_path / "program.py"
+    script.write_text(_OUT_OF_MEMORY)
+    done = start_command(str(script), device="cuda", SIMCUDA_MEMORY="256MiB")
+    assert (done.returncode, done.stdout.split()) == (0, ["True", "3"]), done.stderr
 
 
 @torch.no_grad()

@@ -22,6 +22,11 @@ for dtypes in ((torch.half, torch.half, torch.half), (torch.half, torch.int64, t
     os.write(2, b"END\\n")
 """
 
+_FORMATS = """
+library = torch.library.Library("npu", "IMPL")
+library.impl("get_npu_format", lambda x: 29 if x.data_ptr() == args[0].data_ptr() else 2, "PrivateUse1")
+"""
+
 
 def test_a_call_is_a_plain_copy_of_each_input_and_one_replay(tmp_path: Path) -> None:
     """Nothing passes the queue of torch_npu's other thread."""
@@ -29,9 +34,8 @@ def test_a_call_is_a_plain_copy_of_each_input_and_one_replay(tmp_path: Path) -> 
 
 
 def test_an_input_in_an_internal_format_is_copied_by_torch_npu(tmp_path: Path) -> None:
-    """Which the simulated runtime has none of: the first argument only says that it has one."""
-    formats = "torch_npu.get_npu_format = lambda tensor: 29 if tensor is args[0] else 2"
-    program = _PROGRAM.replace("for dtypes", f"args = []\n{formats}\nfor dtypes")
+    """Which the simulated runtime has none of: the first argument only says that it has one, at later calls too."""
+    program = _PROGRAM.replace("for dtypes", f"args = []\n{_FORMATS}\nfor dtypes")
     calls = _calls(tmp_path, program)
     assert calls == [["aclrtMemcpyAsync", "aclrtMemcpyAsync", "launch aclnnInplaceCopy", "aclmdlRIExecuteAsync"]] * 2
 

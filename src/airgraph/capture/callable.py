@@ -23,6 +23,7 @@ from airgraph.memory.replay_lock import ReplayLock
 from airgraph.options import Options
 from airgraph.program.program import CaptureProgram
 from airgraph.program.support import check_capturable
+from airgraph.runtime.careful import careful_threads, is_recording
 from airgraph.runtime.engine.loading import engine
 from airgraph.runtime.problem import InputProblem, ProblemKind
 from airgraph.runtime.protocol import DeviceRuntime, FailedCall, LocksItsPool
@@ -86,7 +87,9 @@ class GraphedCallable:
         """
         self._program = program
         # Streams of the CPU are captured by nobody else.
-        self._is_capturing = None if program.device.type == "cpu" else runtime.is_capturing
+        self._is_capturing = None if program.device.type == "cpu" else runtime.capturing_on(program.device)
+        # Whether a launch of the engine asks that by itself.
+        self._launch_asks = program.device.type != "cpu" and engine().tells_captures_quickly(program.device.type)
         self._options = options
         self._pool = pool_for(program, runtime, options)
         # With a pool for each capture, no other callable shares any of them.
@@ -146,8 +149,9 @@ class GraphedCallable:
             raise explained from failure
 
     def _with_care(self, args: list[Any]) -> list[Any]:
-        if self._is_capturing is not None and self._is_capturing():
-            # Into a graph of the user's, or of another callable's: its operators, and nothing of ours.
+        if self._is_capturing is not None and (self._is_capturing() or is_recording()):
+            # Into a graph of the user's, or of another callable's, or before such a capture: its operators, and nothing
+            # of ours. Who waited for our pool here could wait for whoever waits for the device.
             return self._fallback.run(args)
         with self._replay_lock.holding(self._program.name):
             return self._call(args)
@@ -228,6 +232,9 @@ class GraphedCallable:
             run = graph.device_graph.run if self._pool is not None else _run_in_own_pool(graph)
             outputs = run(args)
             if isinstance(outputs, InputProblem):
+                if outputs.kind is ProblemKind.CAPTURING:
+                    # As where the current stream is captured.
+                    return self._fallback.run(args)
                 problems.append((graph, outputs))
                 continue
             graph.record.tally[0] += 1
@@ -332,6 +339,9 @@ class GraphedCallable:
         if kind is ProblemKind.LOST:
             self._drop(graph)
             return "the memory of an output was resized or freed"
+        if kind is ProblemKind.OUTDATED:
+            self._drop(graph)
+            return "an operator of another graph of the pool keeps memory that this one would write"
         if kind is ProblemKind.SETTINGS:
             return "settings of torch that kernels depend on have changed"
         plan = self._program.inputs[index]
@@ -353,8 +363,8 @@ class GraphedCallable:
             call = graph.device_graph.usual_call(
                 numbers=self._captures.numbers(args),
                 tally=graph.record.tally,
-                warming=warming_threads,
-                is_capturing=self._is_capturing,
+                with_care=careful_threads,
+                is_capturing=None if self._launch_asks else self._is_capturing,
             )
             self.usual = Usual(graph.device_graph, graph.record, call)
 

@@ -15,6 +15,7 @@ import torch
 
 from airgraph.capture.ledger import ledger
 from airgraph.errors import OptionError
+from airgraph.runtime.careful import careful
 
 __all__ = ["CannotGoOn", "WarmUp", "warming_threads", "warmup"]
 
@@ -87,9 +88,10 @@ def _warming() -> Iterator[None]:
     was_enabled = gc.isenabled()
     gc.collect()
     gc.disable()
-    warming_threads.add(me)
     try:
-        yield
+        with careful():
+            warming_threads.add(me)
+            yield
     finally:
         warming_threads.discard(me)
         if was_enabled:

@@ -21,11 +21,11 @@ class Follower(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Shared:
-    """Of one position: its block, who follows it, and those that it has replaced."""
+    """Of one position: its block, who follows it, and those that it has replaced, with their sizes and addresses."""
 
     block: torch.Tensor
     followers: weakref.WeakSet[Follower] = field(default_factory=weakref.WeakSet)
-    replaced: list[tuple[StorageWeakRef, int]] = field(default_factory=list)
+    replaced: list[tuple[StorageWeakRef, int, int]] = field(default_factory=list)
 
 
 class InputBuffers:
@@ -50,9 +50,14 @@ class InputBuffers:
     def nbytes(self) -> tuple[int, ...]:
         """Of all blocks by input, those included that were replaced and that older graphs keep."""
         return tuple(
-            each.block.nbytes + sum(nbytes for storage, nbytes in each.replaced if not storage.expired())
+            each.block.nbytes + sum(nbytes for storage, nbytes, _ in each.replaced if not storage.expired())
             for each in self._shared
         )
+
+    def addresses(self) -> frozenset[int]:
+        """Where the blocks lie, those included that older graphs keep."""
+        kept = [address for each in self._shared for gone, _, address in each.replaced if not gone.expired()]
+        return frozenset((*(each.block.data_ptr() for each in self._shared), *kept))
 
     def block(self, position: int, nbytes: int, follower: Follower | None = None) -> torch.Tensor:
         """A block of at least `nbytes`, as bytes, for the input at this position among the copied ones.
@@ -63,7 +68,8 @@ class InputBuffers:
             self._shared.append(_Shared(self._made(0)))
         shared = self._shared[position]
         if shared.block.nbytes < nbytes:
-            replaced = [*shared.replaced, (StorageWeakRef(shared.block.untyped_storage()), shared.block.nbytes)]
+            old = shared.block
+            replaced = [*shared.replaced, (StorageWeakRef(old.untyped_storage()), old.nbytes, old.data_ptr())]
             # It lives until all have moved, in the next call if this one is interrupted.
             self._leaving.append(shared.block)
             made = self._made(nbytes)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import sys
 import weakref
 from typing import Any, Protocol
 
@@ -12,6 +14,7 @@ from airgraph.memory.footprint import Footprint, overlaid
 from airgraph.memory.input_buffers import InputBuffers
 from airgraph.memory.region import Region
 from airgraph.memory.replay_lock import ReplayLock
+from airgraph.torch_internals.untraced import untraced
 
 __all__ = ["ArenaPool", "Lease", "MemoryPool", "PoolLock"]
 
@@ -107,17 +110,8 @@ class MemoryPool:
         self.closed = True
 
     def _keep(self, lease: Lease) -> Lease:
-        own = weakref.ref(self)
-
-        def end(_: object) -> None:
-            """Called in any thread, perhaps while a graph of the pool runs; what is raised here is lost."""
-            pool = own()
-            if pool is not None:
-                with pool.replay_lock.if_free() as mine:
-                    if mine:
-                        pool.strike_off()
-
-        self._leased[lease.id] = weakref.ref(lease, end), lease.footprint
+        ended = functools.partial(_strike_off, weakref.ref(self))
+        self._leased[lease.id] = weakref.ref(lease, ended), lease.footprint
         return lease
 
     def _let_go(self) -> None:
@@ -131,6 +125,16 @@ class MemoryPool:
     def __repr__(self) -> str:
         name = type(self).__name__
         return f"{name}(id={self.id}, device={str(self.device)!r}, nbytes={self.nbytes}, graphs={self.graphs})"
+
+
+@untraced
+def _strike_off(reference: weakref.ref[MemoryPool], _: object) -> None:
+    """A lease has ended: called in any thread, perhaps while a graph of the pool runs; what is raised here is lost."""
+    pool = reference()
+    if pool is not None and not sys.is_finalizing():
+        with pool.replay_lock.if_free() as mine:
+            if mine:
+                pool.strike_off()
 
 
 class ArenaPool(MemoryPool):

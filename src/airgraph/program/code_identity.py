@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from airgraph.torch_internals.untraced import untraced
+
 __all__ = [
     "CODE",
     "at_once",
@@ -147,8 +149,13 @@ def digest_of_code(code: types.CodeType) -> str:
         digest.update(b"\0")
     text = digest.hexdigest()
     key = id(code)
-    _codes[key] = (weakref.ref(code, lambda _: _codes.pop(key, None)), text)
+    _codes[key] = (weakref.ref(code, functools.partial(_forget, key)), text)
     return text
+
+
+@untraced
+def _forget(key: int, _: object) -> None:
+    _codes.pop(key, None)
 
 
 def _constant(constant: Any) -> str:

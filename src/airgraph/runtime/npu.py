@@ -15,10 +15,6 @@ from airgraph.torch_internals import allocators
 __all__ = ["NpuRuntime"]
 
 
-# NC1HWC0, FRACTAL_Z, FRACTAL_NZ, NDC1HWC0 and FRACTAL_Z_3D, by their numbers in acl/acl_base.h.
-_INTERNAL_FORMATS = frozenset({3, 4, 29, 32, 33})
-
-
 class NpuRuntime(AcceleratorRuntime):
     """Raises UnsupportedGraph where torch_npu or a device is missing."""
 
@@ -69,11 +65,6 @@ class NpuRuntime(AcceleratorRuntime):
     def settings(self) -> Hashable:
         matmul, conv = torch.npu.matmul, torch.npu.conv  # type: ignore[attr-defined]
         return matmul.allow_hf32, matmul.cube_math_type, conv.allow_hf32
-
-    def lies_in_rows(self, tensor: torch.Tensor) -> bool:
-        import torch_npu
-
-        return torch_npu.get_npu_format(tensor) not in _INTERNAL_FORMATS
 
     def new_graph(self) -> Any:
         return torch.npu.NPUGraph()  # type: ignore[attr-defined]

@@ -17,6 +17,8 @@ class ProblemKind(enum.Enum):
     FOREIGN = "foreign"  # an argument has no memory to read: a fake tensor, a subclass, one of a transform
     LOST = "lost"  # memory of the graph's was resized or freed
     SETTINGS = "settings"  # torch's settings are others
+    OUTDATED = "outdated"  # memory that the graph writes has been taken by somebody else
+    CAPTURING = "capturing"  # the call would become part of a graph that somebody captures
 
 
 class InputProblem(NamedTuple):

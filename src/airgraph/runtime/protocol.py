@@ -159,14 +159,15 @@ class LocksItsPool(Protocol):
         *,
         numbers: Sequence[tuple[int, Any]],
         tally: list[int],
-        warming: set[int],
+        with_care: set[int],
         is_capturing: Callable[[], bool] | None,
     ) -> Callable[[Sequence[Any]], list[Any] | None]:
         """A `call` with as little as can be around it: None, and nothing done, where something is not as usual.
 
         numbers: those that the arguments must be, of their types, by index. tally: its number is
         counted up.
-        warming: threads that only capture; there must be none. is_capturing: see `DeviceRuntime`; None: never.
+        with_care: while anything is in it, no call is usual. is_capturing: see `DeviceRuntime.capturing_on`; None:
+        never, or the graph asks itself.
         """
         ...
 
@@ -180,8 +181,8 @@ class DeviceRuntime(Protocol):
     device_type: str
     capabilities: Capabilities
 
-    def is_capturing(self) -> bool:
-        """Whether the current stream is being captured, by whomever."""
+    def capturing_on(self, device: torch.device) -> Callable[[], bool]:
+        """What tells whether a device's current stream is being captured, by whomever."""
         ...
 
     def open_pool(self, device: torch.device | None = None) -> MemoryPool:

@@ -72,6 +72,12 @@ def _placeholder() -> Any:
 
 
 INTERNALS = (
+    # untraced
+    _of(
+        "torch._C._dynamo.eval_frame", "set_code_exec_strategy", "_FrameExecStrategy", "_FrameAction",
+        used_for="what runs when an object dies, which Dynamo would trace where that falls within a compiled function",
+        until="torch.compiler.disable without an import of Dynamo",
+    ),
     # dispatcher
     _of(
         "torch._C", "_DisableAutocast", used_for="replays and traced programs, which have their casts already",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -117,21 +118,26 @@ class Capture:
         finally:
             generator.set_state(state)
 
-    def run(self) -> list[Any]:
+    def run(self, generator: torch.Generator) -> list[Any]:
         """Run the program once, in earnest, on the graph's buffers. Results as Walk.run gives them.
 
-        Raises UnsupportedGraph where it cannot be captured: with `outputs` where all of it has run by then, and without
-        where it may be run again. Raises FailedCall where it has failed halfway.
+        generator: the device's. Raises UnsupportedGraph where it cannot be captured: with `finished` where all of it
+        has run by then, and without where it may be run again. Raises FailedCall where it has failed halfway.
         """
         run = _Run(self.device, self.program, self.inputs, self.buffers)
+        of_host, of_device = torch.get_rng_state(), generator.get_state()
         try:
             return run.run()
         except UnsupportedGraph as error:
             if run.is_done:
-                # What it returns is what no graph can return.
-                error.outputs = run.as_eager()
+                # What it returns is what no graph can return. Not made here, where memory comes from the pool.
+                error.finished = run.as_eager
             elif run.has_written:
                 raise FailedCall(error.__cause__ or error) from error
+            else:
+                # It will be run again.
+                torch.set_rng_state(of_host)
+                generator.set_state(of_device)
             raise
 
     def run_timed(self, timing: Timing) -> None:
@@ -333,7 +339,10 @@ def _block_class() -> Any:
                 self._recover()
                 return
             try:
-                self._graph.capture_end()
+                with warnings.catch_warnings():
+                    # Nothing is wrong with a graph that hands out views, or memory that nobody has written.
+                    warnings.filterwarnings("ignore", r"The \w+ Graph is empty")
+                    self._graph.capture_end()
             except RuntimeError as error:
                 raise _EndFailed(error) from error
 

@@ -48,6 +48,14 @@ class AcceleratorGraph(LaunchedGraph):
         """The pool is about to be written: work on the current stream comes after that of its last call."""
         self._launch.begin()
 
+    def meets_a_capture(self) -> bool:
+        """Whether work now would become part of somebody's capture."""
+        return bool(self._launch.meets_a_capture())
+
+    def captured(self, *, others: bool) -> None:
+        """others: something that is none of the graphs' has been taken from the pool, where earlier ones may write."""
+        self._launch.captured(others=others)
+
     def bind(self, inputs: Sequence[CaptureInput], buffers: Mapping[int, torch.Tensor]) -> None:
         bind_inputs(self._launch, inputs, buffers)
 

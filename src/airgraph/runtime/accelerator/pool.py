@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import weakref
 from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -12,6 +13,7 @@ import torch
 from airgraph.memory.footprint import Footprint
 from airgraph.memory.pool import MemoryPool
 from airgraph.runtime.engine.loading import engine
+from airgraph.torch_internals.untraced import untraced
 
 __all__ = ["DevicePool", "PoolRouting"]
 
@@ -41,6 +43,14 @@ class PoolRouting(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """arena_nbytes: of segments. blocks: addresses of those that somebody holds, in them."""
+
+    arena_nbytes: int
+    blocks: frozenset[int]
+
+
 class _Use:
     """One use of a pool of the allocators of device and host: while it lasts, they keep it and let graphs into it."""
 
@@ -56,6 +66,7 @@ class _Use:
                 self._routing.release_pool(self._device, self._handle)
         self._is_taken = True
 
+    @untraced
     def end(self) -> None:
         if self._of_host:
             self._of_host = False
@@ -97,8 +108,19 @@ class DevicePool(MemoryPool):
     @property
     def footprint(self) -> Footprint:
         """The arena is the segments that the allocator keeps for this pool, but for the buffers of inputs."""
-        held = sum(each["total_size"] for each in self._routing.pool_segments(self._handle)) if self._handle else 0
-        return Footprint(max(0, held - sum(self.inputs.nbytes)), self.inputs.nbytes)
+        return Footprint(self.held().arena_nbytes, self.inputs.nbytes)
+
+    def held(self) -> Held:
+        """What the allocator keeps for this pool, but for the buffers of inputs."""
+        segments = self._routing.pool_segments(self._handle) if self._handle else []
+        of_inputs = self.inputs.addresses()
+        blocks = frozenset(
+            block["address"]
+            for segment in segments
+            for block in segment["blocks"]
+            if block["state"] == "active_allocated" and block["address"] not in of_inputs
+        )
+        return Held(max(0, sum(each["total_size"] for each in segments) - sum(self.inputs.nbytes)), blocks)
 
     def nbytes_with(self, footprint: Footprint) -> int:
         held = self.footprint

@@ -10,7 +10,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -30,8 +30,9 @@ from airgraph.runtime.accelerator.pool import DevicePool
 from airgraph.runtime.accelerator.stand_ins import StandIn, stand_ins_of, taken
 from airgraph.runtime.accelerator.streams import EventPool
 from airgraph.runtime.accelerator.timing import Timing
+from airgraph.runtime.careful import is_recording, recording
 from airgraph.runtime.engine.loading import engine
-from airgraph.runtime.protocol import Capabilities, FailedCall
+from airgraph.runtime.protocol import Capabilities
 from airgraph.runtime.recording.inputs import CaptureInput, buffer_forms
 from airgraph.runtime.timeline import Span
 
@@ -75,8 +76,6 @@ class AcceleratorRuntime(ABC):
     def __init__(self) -> None:
         self._lock = threading.RLock()
         renew_after_fork(self, "_lock")
-        # The thread that is capturing.
-        self._recording: int | None = None
         self._side_streams: dict[int, Any] = {}
         self._streams: dict[tuple[int, str, int], Any] = {}
         self._events: dict[tuple[int, str, bool], Any] = {}
@@ -118,10 +117,6 @@ class AcceleratorRuntime(ABC):
     # The device's own settings that kernels are chosen by, beside those that torch has for all; None: it has none.
     settings: Callable[[], Hashable] | None = None
 
-    def lies_in_rows(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor's elements lie where its strides say, so that it can be copied as bytes. Override."""
-        return True
-
     def forget_workspaces(self, streams: Sequence[Any]) -> None:
         """Let libraries take the memory that they work in on these streams anew. Override where they keep some."""
         return
@@ -134,11 +129,21 @@ class AcceleratorRuntime(ABC):
         own = tuple(pool_handle)
         return [each for each in self.module.memory_snapshot() if tuple(each.get("segment_pool_id", ())) == own]
 
-    @property
-    def is_capturing(self) -> Callable[[], bool]:
-        # The device's own, without another call around it: it is asked at each call.
+    def is_capturing(self) -> bool:
+        """Whether the current device's current stream is."""
+        return bool(self.module.is_current_stream_capturing())
+
+    def capturing_on(self, device: torch.device) -> Callable[[], bool]:
+        # The device's own, without another call around it where there is no other device: it is asked at each call.
         asked: Callable[[], bool] = self.module.is_current_stream_capturing
-        return asked
+        if self.module.device_count() < 2:
+            return asked
+
+        def asked_there() -> bool:
+            with self.module.device(device):
+                return asked()
+
+        return asked_there
 
     def forget_capture(self, device: torch.device, pool: DevicePool, *, has_begun: bool) -> None:
         was_routed = True
@@ -196,7 +201,7 @@ class AcceleratorRuntime(ABC):
         _leave_devices_at_exit()
         self.refuse_setup()
         self._check_random_operators(program)
-        if self._recording == threading.get_ident():
+        if is_recording():
             raise UnsupportedGraph("it is called by an operator of a graph that is being captured")
         return self._alone_on(program.device, lambda: self._record(program, inputs, pool, options, call))
 
@@ -244,12 +249,8 @@ class AcceleratorRuntime(ABC):
 
     def _alone_on(self, device: torch.device, work: Callable[[], _Made]) -> _Made:
         """One thread at a time runs operators for a graph."""
-        with self._lock, torch.no_grad(), self.module.device(device):
-            try:
-                self._recording = threading.get_ident()
-                return work()
-            finally:
-                self._recording = None
+        with self._lock, recording(), torch.no_grad(), self.module.device(device):
+            return work()
 
     def _record(
         self,
@@ -259,20 +260,16 @@ class AcceleratorRuntime(ABC):
         options: Options,
         call: list[Any] | None,
     ) -> AcceleratorGraph:
-        inputs = [
-            each
-            if each.form is None or each.arg.device != program.device or self.lies_in_rows(each.arg)
-            else replace(each, form=replace(each.form, block_nbytes=0))
-            for each in inputs
-        ]
         # What operators take is worked out only where somebody asks for it: it costs more than the capture.
         predicted = predict_footprint(program, inputs, with_results=options.memory_budget is not None)
         check_budget(pool, predicted, options.memory_budget)
         held_nbytes = pool.nbytes if options.memory_budget is not None else 0
-        before = pool.footprint.arena_nbytes
         graph = AcceleratorGraph(program, inputs, pool.take(predicted), options, self.settings)
+        if graph.meets_a_capture():
+            raise SpoiledCapture("a stream that a graph of its pool was called on is being captured")
         # An argument may be an output of a neighbour, and the capture may use its place.
         graph.begin()
+        before = pool.held()
         first: FirstCall | None = None
         try:
             side = self._side_stream(program.device)
@@ -287,30 +284,37 @@ class AcceleratorRuntime(ABC):
                     }
                     graph.bind(inputs, buffers)
                     capture = Capture(self, program, inputs, buffers, pool, options)
-                    if self.capabilities.runs_to_capture and call is not None:
-                        graph.copy_inputs(call)
-                        first = FirstCall(capture.run(), call, graph)
-                    elif self.capabilities.runs_to_capture:
-                        capture.warm_up(self.module.default_generators[program.device.index or 0])
+                    if self.capabilities.runs_to_capture:
+                        generator = self.module.default_generators[program.device.index or 0]
+                        if call is None:
+                            capture.warm_up(generator)
+                        else:
+                            graph.copy_inputs(call)
+                            first = FirstCall(capture.run(generator), call, graph)
                 self.forget_workspaces([side])
                 side.synchronize()
                 recorded = capture.record()
             self.module.current_stream().wait_stream(side)
             profile = functools.partial(self.profile, program, stand_ins_of(inputs), options)
             graph.complete(recorded, None if first is None else first.outputs(), profile)
-            arena_nbytes = max(predicted.arena_nbytes, pool.footprint.arena_nbytes - before)
-        except FailedCall:
-            self._recover()
-            raise
+            after = pool.held()
+            # What operators keep, of what the run and the capture made, lies where graphs captured before may write.
+            graph.captured(others=bool(after.blocks - before.blocks))
+            arena_nbytes = max(predicted.arena_nbytes, after.arena_nbytes - before.arena_nbytes)
         except UnsupportedGraph as error:
-            done = self._after_failure(first, program.device)
-            if done is not None:
-                error.outputs = done
+            outputs = self._after_failure(error.finished if first is None else first.outputs, program.device)
+            error.finished = None
+            if outputs is not None:
+                error.outputs = outputs
             raise
         except RuntimeError as error:
-            outputs = self._after_failure(first, program.device)
+            outputs = self._after_failure(None if first is None else first.outputs, program.device)
             # No name for it here: with its traceback it would hold what the attempt took, until garbage is collected.
             raise _with_outputs(self.obstacle(error), outputs) from error
+        except BaseException:
+            # The call's own error, or a signal handler's.
+            self._after_failure(None, program.device)
+            raise
         if options.memory_budget is not None and pool.nbytes > max(options.memory_budget, held_nbytes):
             nbytes, done = pool.nbytes, graph.first_outputs
             del recorded, graph
@@ -323,13 +327,13 @@ class AcceleratorRuntime(ABC):
         graph.footprint = Footprint(arena_nbytes, predicted.inputs_nbytes)
         return graph
 
-    def _after_failure(self, first: FirstCall | None, device: torch.device) -> list[Any] | None:
-        """The outputs of the call, if it was run."""
+    def _after_failure(self, finished: Callable[[], list[Any]] | None, device: torch.device) -> list[Any] | None:
+        """The outputs of the call, if it was run: `finished` makes them on the current stream."""
         side = self._side_streams.get(device.index or 0)
         if side is not None:
             self.module.current_stream().wait_stream(side)
         # Before its memory is given back to the device.
-        outputs = None if first is None else first.outputs()
+        outputs = None if finished is None else finished()
         self._recover()
         return outputs
 

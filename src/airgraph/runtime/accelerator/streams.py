@@ -12,6 +12,7 @@ from torch.fx import Node
 
 from airgraph.program.stream_marks import event_of
 from airgraph.program.streams import stream_of
+from airgraph.torch_internals.untraced import untraced
 
 __all__ = ["CaptureStreams", "EventPool", "StreamsDevice"]
 
@@ -32,6 +33,7 @@ class EventPool:
         except IndexError:
             return self._make()
 
+    @untraced
     def give_back(self, events: list[Any]) -> None:
         """Take them back: no graph waits for them any more."""
         self._free.extend(events)

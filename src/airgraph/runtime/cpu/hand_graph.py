@@ -33,6 +33,7 @@ from airgraph.runtime.cpu.tape import BufferKind, Call, Recording, TensorRef
 from airgraph.runtime.engine.loading import engine
 from airgraph.runtime.problem import ProblemKind
 from airgraph.torch_internals.storages import storage_of
+from airgraph.torch_internals.untraced import untraced
 
 __all__ = ["CPUGraph", "graph", "graph_pool_handle"]
 
@@ -72,6 +73,7 @@ class CPUGraph:
         self._assembled: Assembled | None = None
         self._hand: Any = None
         self._memory: list[_Memory] = []
+        self._written: list[Any] = []
         # That it was captured under, if something depends on it.
         self._default_dtype: torch.dtype | None = None
         self._abandoned: weakref.finalize[Any, Any] | None = None
@@ -178,7 +180,7 @@ class CPUGraph:
         with self._pool.replay_lock.holding("reset of a CPUGraph"):
             self._state = _State.EMPTY
             self._recording = self._assembled = self._hand = None
-            self._memory = []
+            self._memory, self._written = [], []
 
     def pool(self) -> ArenaPool:
         """The pool that this graph was captured into. Raises CaptureError before capture_begin."""
@@ -221,6 +223,8 @@ class CPUGraph:
                 engine().allocate(whole)
             memory.append(_Memory(index, whole, _name_of(recording, index)))
         self._recording, self._memory = recording, memory
+        written = session.recorder.written
+        self._written = [count for each in memory for count in written.get(each.buffer, ())]
         with self.pool().replay_lock.holding("capture_end of a CPUGraph"):
             self._assemble()
         self._state = _State.CAPTURED
@@ -241,6 +245,8 @@ class CPUGraph:
         self._hand = engine().HandGraph(self._assembled.tape, self.pool().replay_lock)
         for each in self._memory:
             self._hand.add_memory(each.whole)
+        for count in self._written:
+            self._hand.add_written(count)
 
 
 def graph(
@@ -311,6 +317,7 @@ def _name_of(recording: Recording, buffer: int) -> str:
     return f"{kind}{where} ({recording.buffers[buffer].nbytes} bytes)"
 
 
+@untraced
 def _leave_if_own(session: Session) -> None:
     if session.thread == threading.get_ident():
         session.leave()

@@ -61,6 +61,8 @@ class Recorder:
         self._by_storage: dict[int, int] = {}
         self._keep_external = keep_external
         self.kept: list[torch.UntypedStorage] = []
+        # Of each buffer that is written, by what its tensors count that; where they may be somebody else's.
+        self.written: dict[int, list[Any]] = {}
         self.inputs: list[TensorRef] = []
         self.order = CallOrder()
         self._to_the_end: set[int] = set()
@@ -195,6 +197,9 @@ class Recorder:
             )
         )
         self.order.call(in_line=traits.in_line)
+        if traits.is_mutable and self._keep_external:
+            for tensor in leaves_of(torch.Tensor, written_arguments(op, args, kwargs)):
+                self._count(tensor)
         if not returns:
             return None
         return handed_out[0] if len(returns) == 1 else tuple(handed_out)
@@ -300,7 +305,14 @@ class Recorder:
         tensor: torch.Tensor = self._engine.unallocated(shape, stride, fake.dtype)
         buffer = self._add_buffer(tensor, BufferKind.MADE)
         outs.append(TensorRef(buffer, fake.dtype, shape, stride, 0, False, False))
+        if self._keep_external:
+            self._count(tensor)
         return tensor
+
+    def _count(self, tensor: torch.Tensor) -> None:
+        buffer = self.buffer_of(tensor)
+        if buffer is not None:
+            self.written.setdefault(buffer, []).append(self._engine.WriteCounter(tensor))
 
     def _add_buffer(self, tensor: torch.Tensor, kind: BufferKind) -> int:
         storage = tensor.untyped_storage()

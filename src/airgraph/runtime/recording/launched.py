@@ -55,14 +55,14 @@ class LaunchedGraph(ABC):
         *,
         numbers: Sequence[tuple[int, Any]],
         tally: list[int],
-        warming: set[int],
+        with_care: set[int],
         is_capturing: Callable[[], bool] | None,
     ) -> Callable[[Sequence[Any]], list[Any] | None]:
         return engine().UsualCall(
             launch=self._launch,
             numbers=list(numbers),
             tally=tally,
-            warming=warming,
+            with_care=with_care,
             is_capturing=is_capturing,
             settings=self._settings,
             captured_settings=self._captured_settings,

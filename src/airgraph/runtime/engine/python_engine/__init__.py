@@ -25,6 +25,8 @@ from airgraph.runtime.engine.python_engine.replay import (
     Tape,
     ThreadState,
     UsualCall,
+    WriteCounter,
+    tells_captures_quickly,
 )
 from airgraph.runtime.engine.python_engine.values import (
     allocate,
@@ -68,6 +70,7 @@ __all__ = [
     "ReplayLock",
     "UsualCall",
     "Watch",
+    "WriteCounter",
     "allocate",
     "bytes_at",
     "first_overlap",
@@ -79,6 +82,7 @@ __all__ = [
     "serve_private_device",
     "settings",
     "share_storage",
+    "tells_captures_quickly",
     "unallocated",
     "view_at",
     "whole",

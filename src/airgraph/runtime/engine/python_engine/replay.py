@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import itertools
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,13 +21,20 @@ from airgraph.torch_internals.modes import mode_counts, take_off_modes, without_
 
 
 class Neighbours:
-    """Outputs are copies: nothing to know."""
+    """Outputs are copies: nothing to know of them. age: grows when graphs captured before are outdated."""
+
+    age = 0
 
     def give_away_held(self) -> None:
         """Nothing to do."""
 
 
 DeviceNeighbours = Neighbours
+
+
+def tells_captures_quickly(device: str) -> bool:
+    """Not without the device's runtime."""
+    return False
 
 
 class ReplayFailure(Exception):
@@ -255,14 +263,30 @@ class DeviceLaunch(_Inputs):
         name: str,
     ) -> None:
         super().__init__(replay_lock, name)
+        self._neighbours = neighbours
+        self._age = neighbours.age
         self._replay = replay
         self._slots: list[torch.Tensor] = []
 
     def add_output(self, slot: torch.Tensor) -> None:
         self._slots.append(slot)
 
+    def meets_a_capture(self) -> bool:
+        """Of the current stream its caller knows."""
+        return False
+
+    def captured(self, others: bool) -> None:
+        if others:
+            self._neighbours.age += 1
+        self._age = self._neighbours.age
+
     def held_outputs(self) -> int:
         return 0
+
+    def _problem(self, args: list[Any]) -> InputProblem | None:
+        if self._age != self._neighbours.age:
+            return InputProblem(ProblemKind.OUTDATED)
+        return super()._problem(args)
 
     def _results(self) -> list[torch.Tensor]:
         self._replay()
@@ -325,18 +349,18 @@ class UsualCall:
         launch: Launch | DeviceLaunch,
         numbers: list[tuple[int, Any]],
         tally: list[int],
-        warming: set[int],
+        with_care: set[int],
         is_capturing: Callable[[], bool] | None,
         settings: Callable[[], Any] | None,
         captured_settings: Any,
         finish: Callable[[list[Any], Sequence[Any]], list[Any]] | None,
     ) -> None:
-        self._launch, self._numbers, self._tally, self._warming = launch, numbers, tally, warming
+        self._launch, self._numbers, self._tally, self._with_care = launch, numbers, tally, with_care
         self._is_capturing, self._finish = is_capturing, finish
         self._settings, self._captured_settings = settings, captured_settings
 
     def __call__(self, args: Sequence[Any]) -> list[Any] | None:
-        if self._warming or (self._is_capturing is not None and self._is_capturing()):
+        if self._with_care or (self._is_capturing is not None and self._is_capturing()):
             return None
         if any(type(args[index]) is not type(value) or args[index] != value for index, value in self._numbers):
             return None
@@ -362,6 +386,18 @@ class ThreadState:
         take_off_modes(*self._modes)
 
 
+class WriteCounter:
+    """As the native one, for as long as this very tensor lives."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor = weakref.ref(tensor)
+
+    def add(self) -> None:
+        tensor = self._tensor()
+        if tensor is not None and not tensor.is_inference():
+            torch.autograd.graph.increment_version(tensor)
+
+
 class HandGraph:
     """As the native one."""
 
@@ -370,10 +406,14 @@ class HandGraph:
         self._replay_lock = replay_lock
         self._settings = settings()
         self._memory: list[tuple[torch.UntypedStorage, int, int]] = []
+        self._written: list[WriteCounter] = []
 
     def add_memory(self, whole: torch.Tensor) -> None:
         storage = whole.untyped_storage()
         self._memory.append((storage, storage.data_ptr(), storage.nbytes()))
+
+    def add_written(self, count: WriteCounter) -> None:
+        self._written.append(count)
 
     def replay(self) -> InputProblem | None:
         with self._replay_lock.holding("replay of a CPUGraph"):
@@ -382,6 +422,8 @@ class HandGraph:
                     return InputProblem(ProblemKind.LOST, index)
             if settings() != self._settings:
                 return InputProblem(ProblemKind.SETTINGS)
+            for count in self._written:
+                count.add()
             self._tape.replay()
         return None
 
