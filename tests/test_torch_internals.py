@@ -69,7 +69,8 @@ def _is_private(name: str) -> bool:
 # PyTorch calls an implementation or a detail, and what CPython keeps to itself.
 _OWN_IN_CPP = re.compile(
     r"at::native\b|ATen/native/|\b(c10|at|torch|autograd)::(impl|detail|internal)\b|c10/core/impl/|unsafeGet|make_tensor<|sizeof\((at|c10)::"
-    r"|ma_version_tag|PyDict_Watch|_PyObject_GetDict|tp_version_tag|_PyType_Lookup"
+    r"|ma_version_tag|PyDict_Watch|_PyObject_GetDict|tp_version_tag|_PyType_Lookup|tp_getattro|c_profile(obj|func)"
+    r"|StorageImpl\b|ForwardADLevel|\b_fw_grad\b|weak_intrusive_ptr"
 )
 
 

@@ -48,7 +48,7 @@ int AttributeMemo::begin(PyObject* object) {
     return kNone;
   }
   PyTypeObject* const type = Py_TYPE(object);
-  if (type->tp_getattro != PyObject_GenericGetAttr || class_version(type) == 0) {
+  if (!has_usual_attributes(type) || class_version(type) == 0) {
     return kNone;
   }
   PyObject* const held = dict_of(object);

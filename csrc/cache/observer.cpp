@@ -3,6 +3,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "../internals/profiler.h"
+
 namespace airgraph {
 namespace {
 
@@ -43,9 +45,9 @@ void Observer::install() {
   if (handle_) {
     throw std::runtime_error("the observer is installed already");
   }
-  const auto* thread = PyThreadState_Get();
-  before_ = thread->c_profilefunc;
-  before_argument_ = py::reinterpret_borrow<py::object>(thread->c_profileobj);
+  const auto [function, argument] = profiler_of_this_thread();
+  before_ = function;
+  before_argument_ = py::reinterpret_borrow<py::object>(argument);
   outermost_ = nullptr;
   handle_ = py::capsule(this, HANDLE);
   profiles_ = Profiles::nothing;
@@ -65,7 +67,7 @@ void Observer::remove() {
     unwatch_frames();
   }
   // Only if nobody else came after it.
-  if (PyThreadState_Get()->c_profileobj == handle_.ptr()) {
+  if (profiler_of_this_thread().argument == handle_.ptr()) {
     PyEval_SetProfile(before_, before_argument_.ptr());
   }
   PyCapsule_SetContext(handle_.ptr(), this);
@@ -141,7 +143,7 @@ void Observer::start_profiling(Profiles what) {
 
 void Observer::stop_profiling() {
   // Unless somebody has installed another one meanwhile.
-  if (PyThreadState_Get()->c_profileobj == handle_.ptr()) {
+  if (profiler_of_this_thread().argument == handle_.ptr()) {
     const py::error_scope raised;
     profiles_ = Profiles::own_code;
     PyEval_SetProfile(nullptr, nullptr);

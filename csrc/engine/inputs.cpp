@@ -3,20 +3,15 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <c10/util/SmallVector.h>
-#include <torch/csrc/autograd/forward_grad.h>
 
 #include <algorithm>
 #include <limits>
 
+#include "../internals/derivatives.h"
 #include "../internals/tensors.h"
 
 namespace airgraph {
 namespace {
-
-// Whether forward-mode derivatives are being computed, by anyone. There is only the level 0.
-bool has_forward_level() { return torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr; }
-
-bool has_tangent(const at::Tensor& arg) { return arg._fw_grad(0).defined(); }
 
 bool is_wrapped(const at::Tensor& arg) {
   constexpr c10::DispatchKeySet foreign({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot,

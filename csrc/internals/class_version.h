@@ -11,6 +11,9 @@ inline const unsigned* place_of_class_version(PyTypeObject* type) { return &type
 
 inline unsigned class_version(PyTypeObject* type) { return *place_of_class_version(type); }
 
+// Whether attributes of its objects are looked up as those of any object.
+inline bool has_usual_attributes(PyTypeObject* type) { return type->tp_getattro == PyObject_GenericGetAttr; }
+
 // What a class or one of its bases has under a name, as it lies there; nullptr where none has. A borrowed reference.
 inline PyObject* held_by_class(PyTypeObject* type, PyObject* name) { return _PyType_Lookup(type, name); }
 

@@ -147,6 +147,10 @@ void move_to(const at::Tensor& tensor, const c10::Storage& storage) {
 
 void count_as_written(const at::Tensor& tensor) { tensor.unsafeGetTensorImpl()->bump_version(); }
 
+bool WeakTensor::is(const at::Tensor& tensor) const {
+  return tensor_._unsafe_get_target() == impl_of(tensor) && storage_._unsafe_get_target() == storage_impl_of(tensor);
+}
+
 WriteCounter::WriteCounter(const at::Tensor& tensor)
     : count_(tensor.is_inference() ? c10::VariableVersion(0) : tensor.unsafeGetTensorImpl()->version_counter()) {}
 

@@ -102,6 +102,20 @@ size_t extent_of(const at::Tensor& tensor);
 const at::TensorImpl* impl_of(const at::Tensor& tensor);
 constexpr size_t kImplNbytes = sizeof(at::TensorImpl);
 
+// A tensor and its storage by who they are, held so that none which is made later is taken for them, and no longer.
+class WeakTensor {
+ public:
+  explicit WeakTensor(const at::Tensor& tensor)
+      : tensor_(tensor.getIntrusivePtr()), storage_(tensor.storage().getWeakStorageImpl()) {}
+
+  // Whether this is the tensor, over the storage that it had.
+  bool is(const at::Tensor& tensor) const;
+
+ private:
+  c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor_;
+  c10::weak_intrusive_ptr<c10::StorageImpl> storage_;
+};
+
 // What holds the address of a tensor's memory, which may be read; the tensor has a storage.
 const void* storage_impl_of(const at::Tensor& tensor);
 

@@ -25,17 +25,16 @@ std::atomic<uint64_t> trust{0};
 void distrust_packed_weights() { trust.fetch_add(1, std::memory_order_relaxed); }
 
 Contents::Contents(const at::Tensor& tensor, const MatrixPlace& place)
-    : tensor_(tensor.getIntrusivePtr()),
-      storage_(tensor.storage().getWeakStorageImpl()),
+    : tensor_(tensor),
       address_(address_of(tensor)),
       version_(tensor._version()),
       trust_(trust.load(std::memory_order_relaxed)),
       samples_(samples_of(tensor, place)) {}
 
 bool Contents::are_of(const at::Tensor& tensor, const MatrixPlace& place) const {
-  return tensor_._unsafe_get_target() == impl_of(tensor) && storage_._unsafe_get_target() == storage_impl_of(tensor) &&
-         address_ == address_of(tensor) && can_be_told(tensor, place) && version_ == tensor._version() &&
-         trust_ == trust.load(std::memory_order_relaxed) && samples_ == samples_of(tensor, place);
+  return tensor_.is(tensor) && address_ == address_of(tensor) && can_be_told(tensor, place) &&
+         version_ == tensor._version() && trust_ == trust.load(std::memory_order_relaxed) &&
+         samples_ == samples_of(tensor, place);
 }
 
 bool Contents::can_be_told(const at::Tensor& tensor, const MatrixPlace& place) {

@@ -2,13 +2,14 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/util/intrusive_ptr.h>
 
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
+
+#include "../../internals/tensors.h"
 
 namespace airgraph {
 
@@ -42,8 +43,7 @@ class Contents {
 
   static Samples samples_of(const at::Tensor& tensor, const MatrixPlace& place);
 
-  c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor_;
-  c10::weak_intrusive_ptr<c10::StorageImpl> storage_;
+  WeakTensor tensor_;
   const void* address_;
   int64_t version_;
   uint64_t trust_;
