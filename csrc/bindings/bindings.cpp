@@ -241,7 +241,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
              launch.add_output({storage, {dtype, std::move(sizes), std::move(strides), offset, conj, neg}});
            })
       .def("held_outputs", &Launch::held_outputs)
-      .def("output_nbytes", &Launch::output_nbytes)
       .def(
           "run",
           [](Launch& self, const py::list& list, bool is_locked) { return to_python(run(self, list, is_locked)); },
@@ -250,9 +249,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def("replay", &Launch::replay, py::call_guard<WithoutGil>());
   def_inputs(launch);
 
-  py::class_<DeviceNeighbours, std::shared_ptr<DeviceNeighbours>>(m, "DeviceNeighbours")
-      .def(py::init<>())
-      .def("give_away_held", &DeviceNeighbours::give_away_held);
+  py::class_<DeviceNeighbours, std::shared_ptr<DeviceNeighbours>>(m, "DeviceNeighbours").def(py::init<>());
 
   py::class_<BoundLaunch> device_launch(m, "DeviceLaunch");
   device_launch

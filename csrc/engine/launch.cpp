@@ -95,14 +95,6 @@ std::vector<at::Tensor> Launch::blank() {
   return outputs();
 }
 
-size_t Launch::output_nbytes() const {
-  size_t total = 0;
-  for (const auto& storage : storages_) {
-    total += storage.nbytes;
-  }
-  return total;
-}
-
 std::optional<Problem> Launch::follow(const Arguments& at) {
   if (const auto problem = inputs.problem_after_move(at)) {
     return problem;

@@ -89,8 +89,6 @@ class Launch {
   // What `call` returns, with zeros for values; nothing is executed.
   std::vector<at::Tensor> blank();
 
-  size_t output_nbytes() const;
-
  private:
   // Points the tape at placed inputs that have moved. Nothing is changed where they did not move as a whole.
   std::optional<Problem> follow(const Arguments& at);

@@ -25,9 +25,6 @@ class Neighbours:
 
     age = 0
 
-    def give_away_held(self) -> None:
-        """Nothing to do."""
-
 
 DeviceNeighbours = Neighbours
 
@@ -323,9 +320,6 @@ class Launch(_Inputs):
 
     def held_outputs(self) -> int:
         return 0
-
-    def output_nbytes(self) -> int:
-        return sum(slot.untyped_storage().nbytes() for slot in self._storages)
 
     def _results(self) -> list[torch.Tensor]:
         self.replay()
