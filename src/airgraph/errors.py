@@ -5,6 +5,7 @@ AirgraphError
 ├── OptionError        an option's name or value is wrong            (also a ValueError)
 ├── PassError          a pass of yours failed or left an unsound graph
 ├── UnsupportedGraph   this program cannot be captured: it runs eagerly
+│   ├── CapturedElsewhere  a capture now would become part of somebody else's
 │   ├── FailedOperator an operator of it raises
 │   └── SpoiledCapture another thread spoiled the capture: the next one may succeed
 ├── CaptureError       a capture was used against its rules
@@ -30,13 +31,17 @@ AirgraphError
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = [
     "AirgraphError",
     "CacheError",
     "CannotCapture",
     "CaptureError",
+    "CapturedElsewhere",
     "FailedOperator",
     "InputMoved",
     "InternalError",
@@ -129,6 +134,10 @@ class UnsupportedGraph(AirgraphError):
 
 class SpoiledCapture(UnsupportedGraph):
     """What a capture does not allow was done while it was made, perhaps by another thread: the next may succeed."""
+
+
+class CapturedElsewhere(UnsupportedGraph):
+    """A capture would become part of somebody else's, which will be over at some later call."""
 
 
 class FailedOperator(UnsupportedGraph):

@@ -12,7 +12,7 @@ import torch
 from airgraph.capture.key import GraphKey
 from airgraph.capture.ledger import GraphRecord, ledger
 from airgraph.capture.warmup import CannotGoOn
-from airgraph.errors import NotAdmitted, Overlapping, SpoiledCapture, Unsuited, UnsupportedGraph
+from airgraph.errors import CapturedElsewhere, NotAdmitted, Overlapping, SpoiledCapture, Unsuited, UnsupportedGraph
 from airgraph.program.inputs import InputRole
 from airgraph.program.program import CaptureProgram
 from airgraph.runtime.engine.loading import engine
@@ -46,30 +46,26 @@ class Fallback:
         self._eager_keys: set[GraphKey] = set()
         # By key, how many captures were spoiled since one succeeded.
         self._spoiled: Counter[GraphKey] = Counter()
-        self._is_eager = False
+        self.mode = Mode.CAPTURED
         # The row of a program that is never captured, and whether it stands in the report.
         self._record: GraphRecord | None = None
         self._is_reported = False
         self._warned: set[str] = set()
 
-    @property
-    def mode(self) -> Mode:
-        if self._is_eager:
-            return Mode.EAGER
-        return Mode.PARTLY if self._eager_keys else Mode.CAPTURED
-
     def serves(self, key: GraphKey) -> bool:
         """Whether calls of this key are never captured."""
-        return self._is_eager or key in self._eager_keys
+        return self.mode is not Mode.CAPTURED and (self.mode is Mode.EAGER or key in self._eager_keys)
 
     def take_all(self, reason: str, *, obstacle: UnsupportedGraph | None = None, warn: bool = True) -> None:
         """Every call from now on."""
-        self._is_eager = True
+        self.mode = Mode.EAGER
         self._record = self._note(reason, "", obstacle, warn=warn)
         self._is_reported = True
 
     def take(self, key: GraphKey, obstacle: UnsupportedGraph) -> None:
         """Calls of one key from now on; only this one where the next capture may succeed."""
+        if isinstance(obstacle, CapturedElsewhere):
+            return
         if isinstance(obstacle, SpoiledCapture):
             self._spoiled[key] += 1
             if self._spoiled[key] < _MOST_SPOILED:
@@ -79,6 +75,8 @@ class Fallback:
                 )
                 return
         self._eager_keys.add(key)
+        if self.mode is Mode.CAPTURED:
+            self.mode = Mode.PARTLY
         self._note(str(obstacle), str(key), obstacle)
 
     def captured(self, key: GraphKey) -> None:
@@ -94,6 +92,8 @@ class Fallback:
     def forget(self) -> None:
         """Keys and warnings; a program that is never captured stays so."""
         self._eager_keys.clear()
+        if self.mode is Mode.PARTLY:
+            self.mode = Mode.CAPTURED
         self._spoiled.clear()
         self._warned.clear()
         self._is_reported = False

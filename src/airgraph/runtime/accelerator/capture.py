@@ -20,6 +20,7 @@ from airgraph.program.inputs import InputRole, with_copies
 from airgraph.program.operators import is_view_operator
 from airgraph.program.program import CaptureProgram
 from airgraph.program.streams import priorities_of
+from airgraph.program.trees import leaves_of
 from airgraph.runtime.accelerator.streams import CaptureStreams, StreamsDevice
 from airgraph.runtime.accelerator.timing import Timing
 from airgraph.runtime.engine.loading import engine
@@ -27,7 +28,6 @@ from airgraph.runtime.protocol import Capabilities, FailedCall
 from airgraph.runtime.recording.collection import uncollected
 from airgraph.runtime.recording.inputs import BufferForm, CaptureInput
 from airgraph.runtime.recording.walk import Walk, constants_of, shares_memory
-from airgraph.torch_internals.graphs import tree_leaves
 
 __all__ = ["Capture", "CaptureDevice", "Recorded"]
 
@@ -307,7 +307,7 @@ class _Run(Walk):
 
     def _writes_an_argument(self, op: torch._ops.OpOverload, args: Any, kwargs: Any) -> bool:
         return op._schema.is_mutable and any(
-            isinstance(value, torch.Tensor) and self._is_an_argument_s(value) for value in tree_leaves((args, kwargs))
+            map(self._is_an_argument_s, leaves_of(torch.Tensor, (args, *kwargs.values())))
         )
 
     def made_here(self, value: torch.Tensor) -> bool:

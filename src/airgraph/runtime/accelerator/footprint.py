@@ -14,10 +14,10 @@ from airgraph.memory.plan import Lifetime, assign_offsets
 from airgraph.program.order import WorkOrder
 from airgraph.program.program import CaptureProgram
 from airgraph.program.streams import streams_of
+from airgraph.program.trees import leaves_of
 from airgraph.runtime.recording.inputs import BufferForm, CaptureInput, buffer_forms
 from airgraph.runtime.recording.walk import Walk
 from airgraph.torch_internals.fake_tensors import FakeTensorMode
-from airgraph.torch_internals.graphs import tree_leaves
 from airgraph.torch_internals.storages import storage_id
 
 __all__ = ["predict_footprint"]
@@ -78,9 +78,9 @@ class _Lifetimes(Walk):
     def call(self, op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], where: str) -> Any:
         result = op(*args, **kwargs)
         self._step += 1
-        for value in tree_leaves((args, kwargs, result)):
-            if isinstance(value, torch.Tensor) and storage_id(value) not in self._given:
-                key = storage_id(value)
+        for value in leaves_of(torch.Tensor, (args, *kwargs.values(), result)):
+            key = storage_id(value)
+            if key not in self._given:
                 # Kept, so that no other storage takes its place in memory.
                 self._made.setdefault(key, value)
                 self._first.setdefault(key, self._step)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from airgraph.errors import SpoiledCapture, UnsupportedGraph
+from airgraph.errors import CapturedElsewhere, SpoiledCapture, UnsupportedGraph
 from airgraph.memory.budget import check_budget
 from airgraph.memory.footprint import Footprint
 from airgraph.memory.locks import renew_after_fork
@@ -266,7 +266,7 @@ class AcceleratorRuntime(ABC):
         held_nbytes = pool.nbytes if options.memory_budget is not None else 0
         graph = AcceleratorGraph(program, inputs, pool.take(predicted), options, self.settings)
         if graph.meets_a_capture():
-            raise SpoiledCapture("a stream that a graph of its pool was called on is being captured")
+            raise CapturedElsewhere("a stream that a graph of its pool was called on is being captured")
         # An argument may be an output of a neighbour, and the capture may use its place.
         graph.begin()
         before = pool.held()

@@ -12,8 +12,8 @@ from torch.fx import Node
 from airgraph.program.operators import is_view_operator
 from airgraph.program.stream_marks import DEFAULT, event_of
 from airgraph.program.streams import stream_of
+from airgraph.program.trees import leaves_of
 from airgraph.runtime.timeline import Span
-from airgraph.torch_internals.graphs import tree_leaves
 
 __all__ = ["Timing"]
 
@@ -59,7 +59,7 @@ class Timing:
         made = _Call(op.name(), tag, source, self._event(), tuple(stream.waits))
         result = op(*args, **kwargs)
         made.end = self._event()
-        made.nbytes = sum(each.nbytes for each in tree_leaves(result) if isinstance(each, torch.Tensor))
+        made.nbytes = sum(each.nbytes for each in leaves_of(torch.Tensor, result))
         stream.last, stream.waits = len(self._calls), []
         self._calls.append(made)
         return result
