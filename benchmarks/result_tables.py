@@ -27,14 +27,25 @@ def newest(name: str) -> Path | None:
 def summary() -> str:
     """The README's block, with its markers."""
     record = _replay()[1]
-    lines = [BEGIN, "", "| µs a call | airgraph, cached | best peer | peer / airgraph |", "|---|---|---|---|"]
+    lines = [
+        BEGIN,
+        "",
+        "| case | unit | airgraph | best peer | its name | times as fast |",
+        "|---|---|---|---|---|---|",
+    ]
     for result in record["workloads"][THREADS].values():
-        contenders = result["contenders"]
-        ours = contenders[OURS]["median_us"]
-        peer = min(filter(_is_peer, contenders), key=lambda name: contenders[name]["median_us"])
-        theirs = contenders[peer]["median_us"]
-        lines.append(f"| {result['description']} | {ours:.1f} | {theirs:.1f} ({peer}) | {theirs / ours:.2f} |")
-    return "\n".join([*lines, "", f"Measured {_where(record)}. [All results](docs/results.md).", *_tokens(), END])
+        medians = {name: each["median_us"] for name, each in result["contenders"].items()}
+        peer = min(filter(_is_peer, medians), key=lambda name: medians[name])
+        ours, theirs = medians[OURS], medians[peer]
+        lines.append(_row(result["description"], "µs a call", ours, theirs, peer, theirs / ours))
+    tokens, where = _tokens()
+    return "\n".join(
+        [*lines, *tokens, "", f"Calls: measured {_where(record)}. {where}[All results](docs/results.md).", END]
+    )
+
+
+def _row(case: str, unit: str, ours: float, theirs: float, peer: str, ratio: float) -> str:
+    return f"| {case} | {unit} | {ours:.1f} | {theirs:.1f} | {peer} | {ratio:.2f} |"
 
 
 def _is_peer(name: str) -> bool:
@@ -42,36 +53,25 @@ def _is_peer(name: str) -> bool:
     return not name.startswith("airgraph") and "bare" not in name
 
 
-def _tokens() -> list[str]:
-    """A language model's decoding beside the best of its peers."""
+def _tokens() -> tuple[list[str], str]:
+    """Rows of a language model's decoding beside the best of its peers, and where they were measured."""
     path = newest("llm")
     if path is None:
-        return []
+        return [], ""
     record = json.loads(path.read_text(encoding="utf-8"))
-    # Inductor may have been left out for the minutes that its tuning takes.
-    has_inductor = any("inductor" in row for rows in record["decoding"].values() for row in rows.values())
-    of_torch = "best of torch's" if has_inductor else "eager"
-    lines = [
-        "",
-        f"| SmolLM2-135M, tokens/s | threads | airgraph, cached | llama.cpp | {of_torch} | airgraph / best |",
-        "|---|---|---|---|---|---|",
-    ]
+    lines = []
     for threads, by_weights in record["decoding"].items():
         for weights, row in by_weights.items():
             rate = {name: each["tokens_per_s"] for name, each in row.items()}
-            ours = max(rate.pop(name) for name in list(rate) if name in ("airgraph", "airgraph placed"))
-            llama = rate.pop("llama.cpp")
-            rate.pop("airgraph exact")
-            torchs = max(rate, key=lambda name: rate[name])
-            name = f" ({torchs})" if has_inductor else ""
-            cells = f"{weights} | {threads} | {ours:.1f} | {llama:.1f} | {rate[torchs]:.1f}{name}"
-            cells += f" | {ours / max(llama, rate[torchs]):.2f}"
-            lines.append(f"| {cells} |")
+            ours = max(rate.pop(name) for name in list(rate) if name.startswith("airgraph"))
+            peer = max(rate, key=lambda name: rate[name])
+            case = f"SmolLM2-135M decoding in {weights}, {threads} thread{'s' if threads != '1' else ''}"
+            lines.append(_row(case, "tokens/s", ours, rate[peer], peer, ours / rate[peer]))
     where = (
-        f"Measured {record['date'][:10]} on {record['machine']['cpu']}, each contender in a process of its own, "
-        "airgraph with weights where they are or in huge pages"
+        f"Tokens: {record['date'][:10]} on {record['machine']['cpu']}, each contender in a process of its own, "
+        "airgraph with weights where they are or in huge pages ([all of it](docs/kernels.md#what-was-measured)). "
     )
-    return [*lines, "", f"{where}. [All of it](docs/kernels.md#what-was-measured)."]
+    return lines, where
 
 
 def _replay() -> tuple[Path, dict[str, Any]]:

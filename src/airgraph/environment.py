@@ -1,5 +1,7 @@
 """The environment variables that the package reads, and the only place that reads them.
 
+`airgraph_command` asks for one of them by itself, to tell why the package cannot be imported.
+
 Each is read when it is needed, not when the package is imported. docs/environment.md is generated from `VARIABLES`.
 Variables that a cached graph depends on are those of the user's program, and are read by `cache/`.
 """

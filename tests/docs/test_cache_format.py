@@ -69,6 +69,14 @@ def test_each_key_that_is_written_is_in_a_table_and_no_other(tmp_path: Path) -> 
         assert sorted(table) == sorted(keys)
 
 
+def test_each_part_of_the_fingerprint_is_in_the_table_and_no_other(tmp_path: Path) -> None:
+    call = cached(Model().forward, tmp_path)
+    call(torch.ones(4, 3), torch.zeros(3), 0.5, 2, torch.ones(5))
+    parts = {re.sub("^option .*", "option ...", name) for name in data_of(call.files[0])["fingerprint"]}
+    told = {name for row in tables("Fingerprint")[0] for name in re.findall(r"`([^`]+)`", row[0])}
+    assert parts | {"torch_npu"} == told
+
+
 def test_each_kind_is_in_a_table_and_no_other() -> None:
     read = set(re.findall(r'kind == "(\w+)"', inspect.getsource(graph.value_from))) | graph._NAMED_VALUES.keys()
     structures = re.findall(r'case "(\w+)", ', inspect.getsource(result_spec.Expressions))

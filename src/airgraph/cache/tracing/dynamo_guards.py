@@ -1,4 +1,4 @@
-"""From Dynamo's guards to those that are each into a file."""
+"""From Dynamo's guards to those that are written into a file."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _ELSEWHERE = {
 def guards_of(guards: Sequence[Any], read: Read) -> list[Guard]:
     """Those that stand for Dynamo's (`GuardFilterEntry`s) and hold now.
 
-    Raises Unwritable where one cannot be each down.
+    Raises Unwritable where one cannot be written down.
     """
     found: dict[tuple[str, str, str], Guard] = {}
     for guard in guards:
@@ -228,7 +228,7 @@ def _of_wrapped(path: SourcePath, wrapper: Any) -> Iterator[Guard]:
 
 
 def _of_keys(path: SourcePath, value: Mapping[Any, Any], key: Any, kind: str) -> list[Guard]:
-    """Which keys a mapping has and lacks follows from all its keys, where they can be each."""
+    """Which keys a mapping has and lacks follows from all its keys, where they can be written."""
     if all(type(each) in (str, int) for each in value):
         return [OfClass.of(path, value), Keys(path, list(value))]
     if kind in ("DICT_CONTAINS", "DICT_NOT_CONTAINS") and type(key) in CONSTANTS:
