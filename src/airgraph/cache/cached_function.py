@@ -290,10 +290,10 @@ class CachedFunction:
         if len(served) >= _MOST_GRAPHS:
             reasons = "; ".join(f"{entry.path.name}: {entry.why_not(values)}" for entry in served)
             raise CacheError(f"{_MOST_GRAPHS} graphs are cached, and none is right for this call ({reasons})")
-        for entry in self._entries:
-            log.info("%s does not serve a call: %s", entry.path, entry.why_not(values))
-        if log.isEnabledFor(logging.INFO) and not store.files():
-            for path, difference in store.under_other_fingerprints():
+        if log.isEnabledFor(logging.INFO):
+            for entry in self._entries:
+                log.info("%s does not serve a call: %s", entry.path, entry.why_not(values))
+            for path, difference in [] if store.files() else store.under_other_fingerprints():
                 log.info("%s is not for this start: made under %s", path, difference)
         start = time.perf_counter()
         manifest = trace(

@@ -19,7 +19,7 @@ from airgraph.errors import CacheError, Unwritable
 from airgraph.program.stream_marks import PRIORITY, SCOPE
 from airgraph.program.streams import priorities_of
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "passes"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "passes"))
 
 from random_programs import make_inputs, make_program
 
