@@ -44,6 +44,7 @@ __all__ = [
     "traced_function",
     "visit_variables",
     "when_imported",
+    "written_attributes",
     "written_items",
 ]
 
@@ -204,6 +205,12 @@ def code_that_inlines() -> CodeType:
     return InliningInstructionTranslator.__init__.__code__
 
 
+def written_attributes(effects: Any, variable: Any) -> Mapping[str, Any]:
+    """By name, as variables, what a function has set of an object. effects: Dynamo's, of a trace."""
+    written: Mapping[str, Any] = effects.store_attr_mutations.get(variable, {})
+    return written
+
+
 def code_that_stores_constants() -> CodeType:
     """Runs once for each result of `torch.compiler.assume_constant_result`."""
     from torch._dynamo.variables import functions
@@ -317,7 +324,7 @@ def visit_variables(visit: Callable[[Any], None], variables: Sequence[Any], effe
 
     def visit_what_is_set_too(variable: Any) -> None:
         visit(variable)
-        VariableTracker.visit(visit_what_is_set_too, dict(effects.store_attr_mutations.get(variable, {})), seen)
+        VariableTracker.visit(visit_what_is_set_too, dict(written_attributes(effects, variable)), seen)
 
     VariableTracker.visit(visit_what_is_set_too, list(variables), seen)
 

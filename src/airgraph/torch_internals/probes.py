@@ -248,6 +248,20 @@ INTERNALS = (
         "torch._dynamo.variables.builtin.BuiltinVariable", "call_hash",
         used_for="the same; before 2.13 Dynamo traces no hash of an object", until="as above", seen_in="2.13",
     ),
+    _of(
+        "torch._dynamo.symbolic_convert.InstructionTranslator", "current_tx", used_for="the compile cache",
+        until="as above",
+    ),
+    _of("torch._dynamo.variables.base.VariableTracker", "visit", used_for="the same", until="as above"),
+    _of("torch._dynamo.variables.dicts.ConstDictVariable", "is_new_item", used_for="the same", until="as above"),
+    _of(
+        "torch._dynamo.variables.functions", "invoke_and_store_as_constant",
+        used_for="the same: torch.compiler.assume_constant_result", until="as above",
+    ),
+    _of(
+        "torch._dynamo.variables.builder.VariableBuilder", "wrap_symfloat", used_for="the same: floats as inputs",
+        until="as above",
+    ),
     _of("torch._dynamo.variables.lazy", "LazyCache", used_for="what a trace looks at, and uses not", until="as above"),
     _of("torch._dynamo.variables.builder", "VariableBuilder", used_for="floats as inputs", until="as above"),
     _of("torch._dynamo.side_effects.SideEffects", "_get_modified_vars", used_for="the same", until="as above"),

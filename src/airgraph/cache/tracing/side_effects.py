@@ -75,7 +75,9 @@ def changes_of(tx: Any, read: Read, keywords: str | None = None) -> Changes:
     for variable in dynamo.modified_variables(effects):
         if dynamo.is_made_within(variable):
             # Of an object that the function itself has made, and that is in the result or gone.
-            if effects.store_attr_mutations.get(variable) and issubclass(variable.python_type(), (tuple, torch.Tensor)):
+            if dynamo.written_attributes(effects, variable) and issubclass(
+                variable.python_type(), (tuple, torch.Tensor)
+            ):
                 raise Unwritable(f"the function sets attributes of a {variable.python_type().__name__} that it makes")
             continue
         source = getattr(variable, "source", None)
@@ -93,7 +95,7 @@ def changes_of(tx: Any, read: Read, keywords: str | None = None) -> Changes:
             continue
         if source is None or not dynamo.sets_attributes(variable):
             raise Unwritable(f"the function changes {name}")
-        written = effects.store_attr_mutations.get(variable, {})
+        written = dynamo.written_attributes(effects, variable)
         if not written or issubclass(variable.python_type(), (dict, list, set, collections.deque)):
             raise Unwritable(f"the function changes {name}")
         owner = resolve(name, read)
