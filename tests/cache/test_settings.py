@@ -142,7 +142,8 @@ def test_precision_of_products_on_cuda(name: str, tmp_path: Path) -> None:
         setattr(matmul, name, before)
 
 
-def test_kinds_of_attention_that_may_be_chosen(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["flash", "mem_efficient", "math", "cudnn"])
+def test_kinds_of_attention_that_may_be_chosen(kind: str, tmp_path: Path) -> None:
     """The operator that was traced is one of those; a start with others may not have it."""
 
     def attends(x: Tensor) -> Tensor:
@@ -151,12 +152,13 @@ def test_kinds_of_attention_that_may_be_chosen(tmp_path: Path) -> None:
     call = cached(attends, tmp_path, dynamic=False)
     x = torch.randn(1, 2, 8, 16)
     call(x)
-    torch.backends.cuda.enable_flash_sdp(False)
+    switch = getattr(torch.backends.cuda, f"enable_{kind}_sdp")
+    switch(False)
     try:
         reason = call._entries[0].why_not((x,))
         torch.testing.assert_close(call(x), attends(x))
     finally:
-        torch.backends.cuda.enable_flash_sdp(True)
+        switch(True)
     assert reason is not None and "attention" in reason
     assert len(call._entries) == 2
 

@@ -34,3 +34,28 @@ def test_another_compute_capability_traces_anew(tmp_path: Path) -> None:
     assert start("8.0") == "traced"
     assert start("9.0") == "from a file"
     assert start("8.0") == "from a file"
+
+
+_OTHER_CARD = """
+import sys, torch, airgraph
+
+capability = {0: (9, 0), 1: tuple(map(int, sys.argv[2].split(".")))}
+torch.cuda.get_device_capability = lambda device=None: capability[torch.cuda._utils._get_device_index(device, True)]
+call = airgraph.inference.cache_compile(lambda x: x.relu() + 1, cache_dir=sys.argv[1])
+x = torch.ones(4, device="cuda:1")
+with torch.no_grad():
+    assert call(x).tolist() == [2.0] * 4
+(row,) = airgraph.explain().to_dict()["cached"]
+print("traced" if row["traces"] else "from a file")
+"""
+
+
+def test_the_capability_is_that_of_the_graphs_card_and_not_of_the_current_one(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(_OTHER_CARD)
+    said = []
+    for capability in ("9.0", "8.0", "9.0"):
+        ran = start_command(str(program), str(tmp_path / "cache"), capability, device="cuda")
+        assert ran.returncode == 0, ran.stderr
+        said.append(ran.stdout.strip().splitlines()[-1])
+    assert said == ["traced", "traced", "from a file"]

@@ -46,10 +46,13 @@ seen.register_fake(torch.empty_like)
 
 
 @torch.no_grad()
-def test_it_runs_in_the_pool_on_the_graphs_own_buffers() -> None:
+@pytest.mark.parametrize("how", ["call", "warmup"])
+def test_it_runs_in_the_pool_on_the_graphs_own_buffers(how: str) -> None:
     call = torch.compile(lambda x: seen(x).relu() + 1, backend="airgraph")
     _addresses.clear()
     x = torch.ones(1 << 20, device="cuda")
+    if how == "warmup":
+        airgraph.warmup(call, [x], progress=False)
     assert call(x)[0].item() == 3.0
     run, captured = _addresses
     assert run == captured != x.data_ptr()
@@ -58,6 +61,22 @@ def test_it_runs_in_the_pool_on_the_graphs_own_buffers() -> None:
     reserved = torch.cuda.memory_reserved()
     assert call(x + 1)[0].item() == 5.0
     assert torch.cuda.memory_reserved() == reserved
+
+
+@torch.no_grad()
+def test_captures_in_place_of_others_take_no_memory_of_their_own() -> None:
+    layer = torch.nn.Linear(1024, 1024, device="cuda")
+    call = torch.compile(torch.nn.Sequential(layer, torch.nn.ReLU()), backend="airgraph", options={"capture_limit": 1})
+    x = torch.randn(512, 1024, device="cuda")
+    reserved = []
+    with pytest.warns(UserWarning, match="capture_limit"):
+        for _ in range(8):
+            layer.weight.data = layer.weight.data.clone()
+            call(x)
+            torch.cuda.empty_cache()
+            reserved.append(torch.cuda.memory_reserved())
+    assert counters()["recaptures"] == 7
+    assert max(reserved[4:]) <= max(reserved[:4])
 
 
 @torch.no_grad()

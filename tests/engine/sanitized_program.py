@@ -230,7 +230,7 @@ def calls_through_a_door() -> None:
     device_graph = CpuRuntime().record(program, inputs, ArenaPool(engine().ReplayLock()), Options())
     tally, miss = [0], object()
     usual = SimpleNamespace(
-        call=device_graph.usual_call(numbers=(), tally=tally, warming=set(), is_capturing=None),
+        call=device_graph.usual_call(numbers=(), tally=tally, with_care=set(), is_capturing=None),
         explained=lambda failure: failure,
     )
     traits = (torch.Tensor, False, True, torch._C._dispatch_keys(weight).raw_repr())

@@ -92,7 +92,7 @@ class Entry:
         self._roots = roots
         self._body = roots.body()
         self._builtins = {name: vars(builtins).get(name) for name in builtins_among(manifest.sources)}
-        self._device_type = manifest.device.type
+        self._device = manifest.device
         every = (*manifest.inputs, *manifest.looked_at)
         for source in (*(each.path for each in every), *(each.path for each in manifest.guards)):
             if not source.is_global and source.root not in roots.names():
@@ -107,7 +107,7 @@ class Entry:
             # So that a structure that cannot be built is known before a call.
             build_result(manifest, roots.parameters, roots.fixed(), roots.function_globals)
             program = _program_of(manifest, options, ledger.next_name(function))
-            self._graphed = GraphedCallable(program, runtime_for(self._device_type), options, distrusted=distrusted)
+            self._graphed = GraphedCallable(program, runtime_for(self._device.type), options, distrusted=distrusted)
         except CacheError as error:
             raise CacheError(f"{path}: {error}") from error
         except (OptionError, InternalError):
@@ -224,7 +224,7 @@ class Entry:
         if not self._body.is_still(self._roots.body()):
             return "the function has another body now"
         read, fixed = self._roots.at(values), self._roots.fixed()
-        reason = self.manifest.state.why_other(State.now(self._device_type)) or self.manifest.process.why_other()
+        reason = self.manifest.state.why_other(State.now(self._device)) or self.manifest.process.why_other()
         if reason is not None:
             return reason
         replaced = next((name for name, held in self._builtins.items() if vars(builtins).get(name) is not held), None)

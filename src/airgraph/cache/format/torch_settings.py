@@ -35,19 +35,20 @@ class State:
     modes: tuple[str, ...]
 
     @classmethod
-    def now(cls, device_type: str) -> State:
+    def now(cls, on: torch.device) -> State:
+        """on: where the graph runs."""
         device = settings.default_device()
         return cls(
             str(torch.get_default_dtype()),
             None if device is None else str(device),
             (
-                *(_autocast(each) for each in dict.fromkeys(("cpu", "cuda", device_type))),
+                *(_autocast(each) for each in dict.fromkeys(("cpu", "cuda", on.type))),
                 f"cache {torch.is_autocast_cache_enabled()}",
             ),
             f"{torch.are_deterministic_algorithms_enabled()} {torch.is_deterministic_algorithms_warn_only_enabled()}",
             _precision(),
             _attention(),
-            _device(device_type),
+            _device(on),
             _rank(),
             tuple(_name(mode) for mode in modes.active_modes()),
         )
@@ -115,10 +116,12 @@ def _attention() -> str:
     )
 
 
-def _device(device_type: str) -> str:
-    if device_type != "cuda":
+def _device(on: torch.device) -> str:
+    if on.type != "cuda":
         return ""
-    major, minor = torch.cuda.get_device_capability()
+    if on.index is not None and on.index >= torch.cuda.device_count():
+        return "no such device"
+    major, minor = torch.cuda.get_device_capability(on)
     return f"compute capability {major}.{minor}"
 
 

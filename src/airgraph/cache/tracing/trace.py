@@ -201,7 +201,7 @@ def _manifest(
     every = (*inputs, *others)
     guards_on_sizes = shape_guards(collected.shape_env, every)
     values = [read_input(each, read) for each in every]
-    state = State.now(program.device.type)
+    state = State.now(program.device)
     if state.foreign_modes:
         raise Unwritable(f"it was called under {', '.join(state.foreign_modes)}")
     reason = why_not_admitted(every, guards_on_sizes, values)

@@ -114,6 +114,7 @@ class Capture:
                 self.device,
                 self.program,
                 [replace(each, arg=arg) for each, arg in zip(self.inputs, copies, strict=True)],
+                self.buffers,
             ).run()
         finally:
             generator.set_state(state)

@@ -286,10 +286,10 @@ class AcceleratorRuntime(ABC):
                     capture = Capture(self, program, inputs, buffers, pool, options)
                     if self.capabilities.runs_to_capture:
                         generator = self.module.default_generators[program.device.index or 0]
+                        graph.copy_inputs([each.arg for each in inputs] if call is None else call)
                         if call is None:
                             capture.warm_up(generator)
                         else:
-                            graph.copy_inputs(call)
                             first = FirstCall(capture.run(generator), call, graph)
                 self.forget_workspaces([side])
                 side.synchronize()
