@@ -9,6 +9,10 @@ namespace {
 using OfCuda = int (*)(void* stream, int* status);
 using OfAscend = int (*)(void* stream, int* status, void** graph);
 
+// CUDA's errors that only captures have, from cudaErrorStreamCaptureUnsupported to cudaErrorStreamCaptureWrongThread.
+constexpr int kFirstOfCaptures = 900;
+constexpr int kLastOfCaptures = 908;
+
 OfCuda of_cuda() {
   static const auto ask = reinterpret_cast<OfCuda>(dlsym(RTLD_DEFAULT, "cudaStreamIsCapturing"));
   return ask;
@@ -35,10 +39,11 @@ bool is_capturing(const c10::Stream& stream) {
   }
   int status = 0;
   if (device.is_cuda()) {
-    return of_cuda()(handle, &status) != 0 || status != 0;
+    const int error = of_cuda()(handle, &status);
+    return error == 0 ? status != 0 : kFirstOfCaptures <= error && error <= kLastOfCaptures;
   }
   void* graph = nullptr;
-  return of_ascend()(handle, &status, &graph) != 0 || status != 0;
+  return of_ascend()(handle, &status, &graph) == 0 && status != 0;
 }
 
 bool is_external(const c10::Stream& stream) {

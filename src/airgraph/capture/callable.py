@@ -86,10 +86,10 @@ class GraphedCallable:
         comes from a file; where an operator of it fails in a capture, CannotCapture is raised instead of running it.
         """
         self._program = program
-        # Streams of the CPU are captured by nobody else.
-        self._is_capturing = None if program.device.type == "cpu" else runtime.capturing_on(program.device)
+        # None: by nobody, ever.
+        self._is_capturing = runtime.capturing_on(program.device)
         # Whether a launch of the engine asks that by itself.
-        self._launch_asks = program.device.type != "cpu" and engine().tells_captures_quickly(program.device.type)
+        self._launch_asks = self._is_capturing is not None and engine().tells_captures_quickly(program.device.type)
         self._options = options
         self._pool = pool_for(program, runtime, options)
         # With a pool for each capture, no other callable shares any of them.

@@ -181,8 +181,8 @@ class DeviceRuntime(Protocol):
     device_type: str
     capabilities: Capabilities
 
-    def capturing_on(self, device: torch.device) -> Callable[[], bool]:
-        """What tells whether a device's current stream is being captured, by whomever."""
+    def capturing_on(self, device: torch.device) -> Callable[[], bool] | None:
+        """What tells whether a device's current stream is being captured, by whomever. None: it never is."""
         ...
 
     def open_pool(self, device: torch.device | None = None) -> MemoryPool:

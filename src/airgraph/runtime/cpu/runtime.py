@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -46,9 +46,8 @@ class CpuRuntime:
     def event(self, tag: str, *, external: bool = False) -> streams.Event:
         return self._events.setdefault(tag, streams.Event())
 
-    def capturing_on(self, device: torch.device) -> Callable[[], bool]:
-        """Never: operators find out by themselves whether they are noted by `airgraph.cpu.graph`."""
-        return lambda: False
+    def capturing_on(self, device: torch.device) -> None:
+        """Operators find out by themselves whether they are noted by `airgraph.cpu.graph`."""
 
     def record(
         self,
