@@ -98,6 +98,24 @@ def test_nothing_else_uses_pytorchs_own_names() -> None:
     assert used == set()
 
 
+# Members of what Dynamo, AOTAutograd and symbolic shapes hand out, which have no private names.
+_MEMBERS = re.compile(
+    r"\.node\.(_?expr|hint|shape_env)\b|\bshape_env\.(guards|replace|var_to|tracked|backed)|\.(output|tx)\.side_effects\b|\btx\.stack\b"
+    r"|\.(tensor_hooks|save_for_backward|store_attr_mutations|python_type\(\)|input_info|output_info|fw_metadata|tracked_fakes)\b"
+)
+
+
+def test_nothing_else_uses_members_of_what_tracing_hands_out() -> None:
+    used = {
+        f"{path.relative_to(_PACKAGE)}:{number}: {line.strip()}"
+        for path in _PACKAGE.rglob("*.py")
+        if _SEAM not in path.parents
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if _MEMBERS.search(line)
+    }
+    assert used == set()
+
+
 def test_each_name_is_listed() -> None:
     listed = {name for each in INTERNALS for name in each.names}
     places = [each.place for each in INTERNALS]

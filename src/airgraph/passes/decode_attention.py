@@ -14,6 +14,7 @@ from airgraph.passes.analysis.few_rows import MOST_SHARING, has_few_rows
 from airgraph.passes.analysis.memory_use import MemoryUse
 from airgraph.program.own_operators import DECODE_ATTENTION
 from airgraph.program.streams import stream_of
+from airgraph.torch_internals.symbolic_shapes import settled_expression_of
 
 __all__ = ["attend_as_stored"]
 
@@ -121,7 +122,7 @@ def _may_be_same(sizes: Sequence[Any], others: Sequence[Any]) -> bool:
 
 
 def _plain(size: Any) -> Any:
-    return size if isinstance(size, int) else size.node.expr
+    return size if isinstance(size, int) else settled_expression_of(size)
 
 
 def _is_one(stride: Any) -> bool:

@@ -19,6 +19,7 @@ from airgraph.program.nodes import is_view
 from airgraph.program.own_operators import ROW_PROGRAM
 from airgraph.program.row_programs import CASTS
 from airgraph.program.streams import stream_of
+from airgraph.torch_internals.symbolic_shapes import settled_expression_of
 
 __all__ = ["fuse_rows"]
 
@@ -309,7 +310,7 @@ def _lies_in_rows(form: torch.Tensor) -> bool:
 
 def _plain_sizes(node: Node) -> list[Any]:
     """Equal where they are so at every call: numbers, or one expression of symbols."""
-    return [size if isinstance(size, int) else size.node.expr for size in _form(node).shape]
+    return [size if isinstance(size, int) else settled_expression_of(size) for size in _form(node).shape]
 
 
 def _form(node: Node) -> torch.Tensor:

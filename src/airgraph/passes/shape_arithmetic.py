@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from airgraph.torch_internals.symbolic_shapes import settled_expression_of
+
 __all__ = ["fold_shape_arithmetic"]
 
 _aten = torch.ops.aten
@@ -29,7 +31,7 @@ def fold_shape_arithmetic(gm: GraphModule) -> int:
         value = node.meta.get("val")
         if not isinstance(value, (int, torch.SymInt)) or isinstance(value, bool):
             continue
-        expression = value.node.expr if isinstance(value, torch.SymInt) else value
+        expression = settled_expression_of(value) if isinstance(value, torch.SymInt) else value
         if node.op == "placeholder":
             known.setdefault(expression, node)
             continue

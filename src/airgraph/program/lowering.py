@@ -126,24 +126,22 @@ def input_plans(
     sources: as `input_sources` gave them for the Dynamo graph that this one was lowered from. positions: of the
     placeholders among those that AOTAutograd made, if some were left out since.
     """
-    metadata, types = aot.lowered_metadata(), aot.mutation_types()
-    static = set(metadata.static_input_indices or ())
+    known = aot.lowered()
     plans = []
     nodes = gm.graph.find_nodes(op="placeholder")
     for index, (position, node) in enumerate(zip(positions or range(len(nodes)), nodes, strict=True)):
         value = node.meta.get("val")
-        info = metadata.input_info[position] if position < len(metadata.input_info) else None
         if not isinstance(value, torch.Tensor):
             role = InputRole.SCALAR
-        elif info is not None and info.mutation_type is not types.NOT_MUTATED:
+        elif position in known.mutated:
             role = InputRole.MUTATED
-        elif position in static:
+        elif position in known.static:
             role = InputRole.STATIC
         else:
             role = InputRole.USER
         described = getattr(node.meta.get("desc"), "idx", position)
-        known = isinstance(described, int) and described < len(sources)
-        source = sources[described] if known else InputSource(node.name, False)
+        has_source = isinstance(described, int) and described < len(sources)
+        source = sources[described] if has_source else InputSource(node.name, False)
         plans.append(InputPlan(index, role, source.name, source.parameter and role is InputRole.STATIC))
     return tuple(plans)
 
@@ -158,26 +156,23 @@ def hands_through(
     So it is where arguments and outputs are those of Dynamo's graph `gm`, one by one, no view is to be made anew and no
     mutation to be repeated outside the graph. Call inside the inference compiler.
     """
-    metadata, types = aot.lowered_metadata(), aot.output_types()
+    known = aot.lowered()
     inputs = gm.graph.find_nodes(op="placeholder")
     outputs = gm.graph.output_node().all_input_nodes
-    plain = {types.non_alias, types.unsafe_view_alias, types.custom_function_view}
+    plain = {aot.OutputKind.PLAIN}
     if not makes_views:
-        plain |= {types.is_input, types.alias_of_input}
+        plain |= {aot.OutputKind.ARGUMENT, aot.OutputKind.VIEW_OF_ARGUMENT}
     return (
         # Fewer where arguments that share memory were merged, more where parameters or parts of subclasses were added.
-        len(inputs) == len(lowered.graph.find_nodes(op="placeholder")) == len(metadata.input_info)
+        len(inputs) == len(lowered.graph.find_nodes(op="placeholder")) == known.inputs
         and not any(is_traceable_wrapper_subclass(node.meta.get("example_value")) for node in [*inputs, *outputs])
         and not [*gm.parameters(), *gm.buffers()]
-        and all(info.output_type in plain for info in metadata.output_info)
-        and len(lowered.graph.output_node().args[0]) == len(metadata.output_info)  # type: ignore[arg-type]
-        and metadata.num_mutated_inp_runtime_indices == 0
-        and metadata.num_intermediate_bases == 0
-        and metadata.grad_enabled_mutation is None
-        and not (marks_outputs and metadata.dynamic_outputs)
-        and not metadata.tokens
-        and not metadata.num_graphsafe_rng_states
-        and not metadata.is_rng_op_functionalized
+        and all(each.kind in plain for each in known.outputs)
+        and len(lowered.graph.output_node().args[0]) == len(known.outputs)  # type: ignore[arg-type]
+        and known.repeated_mutations == 0
+        and not (marks_outputs and known.marks_sizes)
+        and not known.orders_effects
+        and not known.does_more
     )
 
 

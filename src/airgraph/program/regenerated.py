@@ -21,19 +21,18 @@ def see_inputs_again(gm: GraphModule) -> int:
     no memory of its own is needed, and with the value handed out no more the input can be written in place.
     Call inside the inference compiler, before anything else changes the graph.
     """
-    metadata, types = aot.lowered_metadata(), aot.output_types()
+    known = aot.lowered()
     placeholders = gm.graph.find_nodes(op="placeholder")
     outputs: list[Any] = list(gm.graph.output_node().args[0])  # type: ignore[arg-type]
     # Inputs whose mutation is repeated outside the graph come first.
-    first = metadata.num_mutated_inp_runtime_indices
-    if metadata.tokens or len(placeholders) != len(metadata.input_info):
+    if known.orders_effects or len(placeholders) != known.inputs:
         return 0
     seen = _Seen(gm)
     changed = 0
-    for position, info in enumerate(metadata.output_info, first):
-        if info.output_type not in (types.alias_of_input, types.is_input):
+    for position, output in enumerate(known.outputs, known.repeated_mutations):
+        if output.base is None or output.kind not in (aot.OutputKind.VIEW_OF_ARGUMENT, aot.OutputKind.ARGUMENT):
             continue
-        again = seen.again(outputs[position], placeholders[info.base_idx])
+        again = seen.again(outputs[position], placeholders[output.base])
         if again is not None:
             outputs[position] = again
             changed += 1

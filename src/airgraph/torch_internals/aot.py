@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 __all__ = [
+    "Lowered",
+    "LoweredOutput",
+    "OutputKind",
     "aot_autograd",
     "boxed",
     "forward_and_backward",
     "graph_being_compiled",
     "knows_lowered_graph",
-    "lowered_metadata",
-    "mutation_types",
-    "output_types",
+    "lowered",
     "shape_env_of_trace",
 ]
 
@@ -44,10 +47,77 @@ def boxed(function: Callable[..., Any]) -> Callable[..., Any]:
     return make_boxed_func(function)
 
 
-def lowered_metadata() -> Any:
-    """What AOTAutograd has found out of the graph that it lowers. Call inside one of its compilers."""
+class OutputKind(enum.Enum):
+    """How an output of a function relates to what the lowered graph returns and to the arguments."""
+
+    PLAIN = "what the graph returns"
+    ARGUMENT = "an argument"
+    VIEW_OF_ARGUMENT = "a view of an argument"
+    OTHER = "made by AOTAutograd of what the graph returns"
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredOutput:
+    """base: the argument that it is, or is a view of."""
+
+    kind: OutputKind
+    base: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """What AOTAutograd has found out of a graph, and what its wrappers do around it.
+
+    inputs: how many it has. static: of these, the positions of parameters and buffers. mutated: of those that it
+    writes. repeated_mutations: how many of the graph's outputs, the first ones, the wrappers copy into arguments.
+    outputs: of the function, which follow. orders_effects: whether tokens keep operators with effects in order.
+    marks_sizes: whether the wrappers mark outputs whose sizes vary. does_more: whether they do anything else.
+    """
+
+    inputs: int
+    static: frozenset[int]
+    mutated: frozenset[int]
+    repeated_mutations: int
+    outputs: tuple[LoweredOutput, ...]
+    orders_effects: bool
+    marks_sizes: bool
+    does_more: bool
+
+
+def lowered() -> Lowered:
+    """Of the graph that is lowered. Call inside one of AOTAutograd's compilers."""
+    from torch._functorch._aot_autograd.schemas import MutationType, OutputType
+
     context: Any = torch._guards.TracingContext.get()
-    return context.fw_metadata
+    found = context.fw_metadata
+    kinds = {
+        OutputType.non_alias: OutputKind.PLAIN,
+        OutputType.unsafe_view_alias: OutputKind.PLAIN,
+        OutputType.custom_function_view: OutputKind.PLAIN,
+        OutputType.is_input: OutputKind.ARGUMENT,
+        OutputType.alias_of_input: OutputKind.VIEW_OF_ARGUMENT,
+    }
+    return Lowered(
+        len(found.input_info),
+        frozenset(found.static_input_indices or ()),
+        frozenset(
+            position
+            for position, each in enumerate(found.input_info)
+            if each.mutation_type is not MutationType.NOT_MUTATED
+        ),
+        found.num_mutated_inp_runtime_indices,
+        tuple(
+            LoweredOutput(kinds.get(each.output_type, OutputKind.OTHER), each.base_idx) for each in found.output_info
+        ),
+        bool(found.tokens),
+        bool(found.dynamic_outputs),
+        bool(
+            found.num_intermediate_bases
+            or found.grad_enabled_mutation is not None
+            or found.num_graphsafe_rng_states
+            or found.is_rng_op_functionalized
+        ),
+    )
 
 
 def graph_being_compiled() -> str | None:
@@ -60,7 +130,7 @@ def graph_being_compiled() -> str | None:
 
 
 def knows_lowered_graph() -> bool:
-    """Whether `lowered_metadata` is there: in a compiler of AOTAutograd's within a backend of torch.compile."""
+    """Whether `lowered` is there: in a compiler of AOTAutograd's within a backend of torch.compile."""
     context: Any = torch._guards.TracingContext.try_get()
     return context is not None and context.fw_metadata is not None
 
@@ -69,17 +139,3 @@ def shape_env_of_trace() -> Any:
     """Of the trace that is on its way."""
     context: Any = torch._guards.TracingContext.get()
     return context.fake_mode.shape_env
-
-
-def output_types() -> Any:
-    """The enum of how an output relates to the arguments."""
-    from torch._functorch._aot_autograd.schemas import OutputType
-
-    return OutputType
-
-
-def mutation_types() -> Any:
-    """The enum of whether and where an argument's mutation is made."""
-    from torch._functorch._aot_autograd.schemas import MutationType
-
-    return MutationType

@@ -36,7 +36,10 @@ __all__ = [
     "path_of_what_is_written",
     "register_backend",
     "replace_float_wrapping",
+    "effects_of",
     "set_source_within",
+    "sets_hooks",
+    "stack_of",
     "settings",
     "sets_attributes",
     "shapes_by_their_sizes",
@@ -44,6 +47,7 @@ __all__ = [
     "traced_function",
     "visit_variables",
     "when_imported",
+    "type_of",
     "written_attributes",
     "written_items",
 ]
@@ -203,6 +207,28 @@ def code_that_inlines() -> CodeType:
     from torch._dynamo.symbolic_convert import InliningInstructionTranslator
 
     return InliningInstructionTranslator.__init__.__code__
+
+
+def stack_of(translator: Any) -> Sequence[Any]:
+    """The variables that a translator is about to return, among others."""
+    stack: Sequence[Any] = translator.stack
+    return stack
+
+
+def effects_of(translator: Any) -> Any:
+    """What a trace has noted of changes."""
+    return translator.output.side_effects
+
+
+def sets_hooks(effects: Any) -> bool:
+    """Whether a function registers hooks on tensors, or saves tensors for a backward of its own."""
+    return bool(effects.tensor_hooks or effects.save_for_backward)
+
+
+def type_of(variable: Any) -> type:
+    """Of the value that a variable stands for."""
+    found: type = variable.python_type()
+    return found
 
 
 def written_attributes(effects: Any, variable: Any) -> Mapping[str, Any]:

@@ -16,10 +16,16 @@ __all__ = [
     "each_size_for_itself",
     "expression_of",
     "free_unbacked_symbols",
+    "guards_of",
+    "hint_of",
     "is_float_symbol",
+    "ranges_of",
+    "settled",
+    "settled_expression_of",
     "statically_known_true",
     "values_of_symbols",
     "worked_out",
+    "wrapped_by_dynamo",
 ]
 
 
@@ -48,6 +54,37 @@ def statically_known_true(condition: bool | torch.SymBool) -> bool:
 def expression_of(size: Any) -> Any:
     """The sympy expression of a SymInt or SymFloat as it was made, its symbols not replaced."""
     return size.node._expr
+
+
+def settled_expression_of(size: Any) -> Any:
+    """The same with symbols replaced that were found to be equal to others, or to numbers."""
+    return size.node.expr
+
+
+def hint_of(size: Any) -> Any:
+    """What it was while tracing."""
+    return size.node.hint
+
+
+def guards_of(shape_env: Any) -> list[Any]:
+    """What tracing assumed about symbols, as it came to it."""
+    return [guard.expr for guard in shape_env.guards]
+
+
+def settled(shape_env: Any, expression: Any) -> Any:
+    """An expression with its symbols replaced as `settled_expression_of` has them."""
+    return shape_env.replace(expression)
+
+
+def ranges_of(shape_env: Any) -> Mapping[Any, Any]:
+    """Between which numbers each symbol lies: lower, upper."""
+    ranges: Mapping[Any, Any] = shape_env.var_to_range
+    return ranges
+
+
+def wrapped_by_dynamo(shape_env: Any) -> list[tuple[Any, Any]]:
+    """Tensors and numbers that a trace has wrapped: source and fake value."""
+    return [(each.source, each.fake) for each in getattr(shape_env, "tracked_fakes", None) or ()]
 
 
 def values_of_symbols(shape_env: Any) -> Mapping[Any, Any]:

@@ -24,6 +24,7 @@ from airgraph.program.support import check_capturable
 from airgraph.program.tensor_parts import take_apart
 from airgraph.runtime.engine.loading import engine
 from airgraph.torch_internals import aot, dynamo
+from airgraph.torch_internals.symbolic_shapes import wrapped_by_dynamo
 
 __all__ = ["Collector"]
 
@@ -124,8 +125,7 @@ class Collector:
 
     def _take(self, gm: GraphModule, lowered: GraphModule, inputs: Sequence[Any]) -> Any:
         self.shape_env = aot.shape_env_of_trace()
-        tracked = getattr(self.shape_env, "tracked_fakes", None) or []
-        self.tracked = [(name_of_source(each.source), each.fake) for each in tracked]
+        self.tracked = [(name_of_source(source), fake) for source, fake in wrapped_by_dynamo(self.shape_env)]
         if not lowering.hands_through(gm, lowered, marks_outputs=False, makes_views=False):
             raise Unwritable(
                 "AOTAutograd does something around its graph at every call: an output is a view of another, "

@@ -16,6 +16,7 @@ from airgraph.cache.format.result_spec import ArgumentLeaf, Leaf, NumberLeaf, Vi
 from airgraph.errors import Unwritable
 from airgraph.program.nodes import is_view
 from airgraph.torch_internals import aot
+from airgraph.torch_internals.symbolic_shapes import hint_of, settled_expression_of
 
 __all__ = ["AnyLeaf", "Reduced", "without_handed_through"]
 
@@ -40,22 +41,21 @@ def without_handed_through(gm: GraphModule, path_of: Callable[[int], str]) -> Re
     """
     output = gm.graph.output_node()
     placeholders = gm.graph.find_nodes(op="placeholder")
-    metadata, types = aot.lowered_metadata(), aot.output_types()
     leaves: list[AnyLeaf] = []
     kept: list[Any] = []
     views: dict[Any, ViewLeaf] = {}
     returned: Sequence[Any] = output.args[0]  # type: ignore[assignment]
-    for each, information in zip(returned, metadata.output_info, strict=True):
+    for each, known in zip(returned, aot.lowered().outputs, strict=True):
         value = each.meta.get("val") if isinstance(each, Node) else each
         if type(value) is int or isinstance(value, torch.SymInt):
             leaves.append(
-                NumberLeaf.of(str(_size(value)), value.node.hint if isinstance(value, torch.SymInt) else value)
+                NumberLeaf.of(str(_size(value)), hint_of(value) if isinstance(value, torch.SymInt) else value)
             )
-        elif information.output_type is types.is_input:
-            leaves.append(ArgumentLeaf(path_of(information.base_idx)))
-        elif information.output_type is types.alias_of_input:
+        elif known.base is not None and known.kind is aot.OutputKind.ARGUMENT:
+            leaves.append(ArgumentLeaf(path_of(known.base)))
+        elif known.base is not None and known.kind is aot.OutputKind.VIEW_OF_ARGUMENT:
             if each not in views:
-                views[each] = _view(each, placeholders[information.base_idx], path_of(information.base_idx))
+                views[each] = _view(each, placeholders[known.base], path_of(known.base))
             leaves.append(views[each])
         else:
             leaves.append(Leaf(len(kept)))
@@ -97,4 +97,4 @@ def _bits(value: torch.Tensor) -> tuple[bool, bool]:
 
 
 def _size(size: Any) -> int | str:
-    return size if isinstance(size, int) else str(size.node.expr)
+    return size if isinstance(size, int) else str(settled_expression_of(size))

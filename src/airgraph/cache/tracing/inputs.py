@@ -19,7 +19,7 @@ from airgraph.program import lowering
 from airgraph.program.inputs import InputPlan, InputRole
 from airgraph.program.program import CaptureProgram
 from airgraph.torch_internals.fake_tensors import is_traceable_wrapper_subclass
-from airgraph.torch_internals.symbolic_shapes import expression_of
+from airgraph.torch_internals.symbolic_shapes import expression_of, guards_of, settled_expression_of
 
 __all__ = ["cached_inputs", "looked_at", "read_input"]
 
@@ -60,7 +60,7 @@ def _cached_input(plan: InputPlan, text: str, value: Any, read: Read) -> CachedI
 
 
 def _size(size: Any) -> int | str:
-    return size if isinstance(size, int) else str(size.node.expr)
+    return size if isinstance(size, int) else str(settled_expression_of(size))
 
 
 def read_input(each: CachedInput, read: Read) -> Any:
@@ -74,7 +74,7 @@ def read_input(each: CachedInput, read: Read) -> Any:
 def looked_at(collected: Collector, inputs: set[str], read: Read) -> tuple[CachedInput, ...]:
     """Tensors and numbers that Dynamo wrapped, but that are no inputs of the graph: their sizes may have decided."""
     made: dict[str, CachedInput] = {}
-    in_guards = {str(symbol) for guard in collected.shape_env.guards for symbol in guard.expr.free_symbols}
+    in_guards = {str(symbol) for guard in guards_of(collected.shape_env) for symbol in guard.free_symbols}
     for text, fake in collected.tracked:
         if isinstance(fake, torch.Tensor) and is_traceable_wrapper_subclass(fake):
             # Its form, sizes included, is guarded as a whole.

@@ -28,7 +28,7 @@ def returned_objects(tx: Any, others: Sequence[Any], read: Read) -> dict[str, An
         if (
             source is None
             or dynamo.is_made_within(variable)
-            or (not variable.is_tensor() and issubclass(variable.python_type(), CODE))
+            or (not variable.is_tensor() and issubclass(dynamo.type_of(variable), CODE))
         ):
             return
         path = resolve(name_of_source(source), read)
@@ -37,5 +37,5 @@ def returned_objects(tx: Any, others: Sequence[Any], read: Read) -> dict[str, An
             raise Unwritable(f"the result holds {path.text}, which is outside the function's arguments")
         found[path.text] = value
 
-    dynamo.visit_variables(visit, [*tx.stack, *others], tx.output.side_effects)
+    dynamo.visit_variables(visit, [*dynamo.stack_of(tx), *others], dynamo.effects_of(tx))
     return found

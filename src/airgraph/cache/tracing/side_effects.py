@@ -65,8 +65,8 @@ def changes_of(tx: Any, read: Read, keywords: str | None = None) -> Changes:
     tx: Dynamo's current translator. keywords: the parameter that takes a call's further keywords. Raises Unwritable for
     changes that a cached call cannot make.
     """
-    effects = tx.output.side_effects
-    if effects.tensor_hooks or effects.save_for_backward:
+    effects = dynamo.effects_of(tx)
+    if dynamo.sets_hooks(effects):
         raise Unwritable("the function registers hooks on tensors or saves them for backward")
     guards: list[Guard] = []
     writes: list[Change] = []
@@ -76,9 +76,9 @@ def changes_of(tx: Any, read: Read, keywords: str | None = None) -> Changes:
         if dynamo.is_made_within(variable):
             # Of an object that the function itself has made, and that is in the result or gone.
             if dynamo.written_attributes(effects, variable) and issubclass(
-                variable.python_type(), (tuple, torch.Tensor)
+                dynamo.type_of(variable), (tuple, torch.Tensor)
             ):
-                raise Unwritable(f"the function sets attributes of a {variable.python_type().__name__} that it makes")
+                raise Unwritable(f"the function sets attributes of a {dynamo.type_of(variable).__name__} that it makes")
             continue
         source = getattr(variable, "source", None)
         name = name_of_source(source) if source is not None else f"a {variable.python_type_name()}"
@@ -96,7 +96,7 @@ def changes_of(tx: Any, read: Read, keywords: str | None = None) -> Changes:
         if source is None or not dynamo.sets_attributes(variable):
             raise Unwritable(f"the function changes {name}")
         written = dynamo.written_attributes(effects, variable)
-        if not written or issubclass(variable.python_type(), (dict, list, set, collections.deque)):
+        if not written or issubclass(dynamo.type_of(variable), (dict, list, set, collections.deque)):
             raise Unwritable(f"the function changes {name}")
         owner = resolve(name, read)
         held = read(owner)

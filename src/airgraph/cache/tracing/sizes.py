@@ -9,7 +9,7 @@ from airgraph.cache.format.manifest import CachedInput
 from airgraph.cache.format.result_spec import NumberLeaf, ViewLeaf
 from airgraph.cache.format.shape_guard import evaluate, symbols
 from airgraph.errors import UnsupportedExpression, Unwritable
-from airgraph.torch_internals.symbolic_shapes import is_float_symbol, values_of_symbols
+from airgraph.torch_internals.symbolic_shapes import guards_of, is_float_symbol, ranges_of, settled, values_of_symbols
 
 __all__ = ["check_numbers", "shape_guards"]
 
@@ -18,17 +18,17 @@ def shape_guards(shape_env: Any, inputs: Sequence[CachedInput]) -> tuple[str, ..
     """What tracing assumed about symbols, as expressions over those of the inputs."""
     if shape_env is None:
         return ()
-    on_floats = [guard.expr for guard in shape_env.guards if any(map(is_float_symbol, guard.expr.free_symbols))]
+    on_floats = [guard for guard in guards_of(shape_env) if any(map(is_float_symbol, guard.free_symbols))]
     if on_floats:
         # Also where the symbol has become a number since.
         raise Unwritable(f"a float decides more than what tensors are computed with: {on_floats[0]}")
     known = {size for each in inputs for size in (*each.shape, *each.stride, each.symbol) if isinstance(size, str)}
     names = {name for name in known if name.isidentifier()}
     # Symbols that were found to be equal are one by now, in the sizes of inputs too.
-    guards = [text for text in (str(shape_env.replace(guard.expr)) for guard in shape_env.guards) if text != "True"]
+    guards = [text for text in (str(settled(shape_env, guard)) for guard in guards_of(shape_env)) if text != "True"]
     found: list[str] = []
     # First, since others may divide by a size.
-    for symbol, span in shape_env.var_to_range.items():
+    for symbol, span in ranges_of(shape_env).items():
         if str(symbol) in names:
             found += [f"{symbol} >= {span.lower}"] if _is_finite(span.lower) else []
             found += [f"{symbol} <= {span.upper}"] if _is_finite(span.upper) else []

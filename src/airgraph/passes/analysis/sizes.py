@@ -9,7 +9,7 @@ import torch
 from torch.fx import Graph, Node, Proxy
 from torch.fx.proxy import GraphAppendingTracer
 
-from airgraph.torch_internals.symbolic_shapes import worked_out
+from airgraph.torch_internals.symbolic_shapes import settled_expression_of, worked_out
 
 __all__ = ["Sizes"]
 
@@ -31,13 +31,13 @@ class Sizes:
 
     def known(self, values: Iterable[int | torch.SymInt]) -> bool:
         """Whether these can be written."""
-        return all(isinstance(v, int) or v.node.expr.free_symbols <= self._symbols.keys() for v in values)
+        return all(isinstance(v, int) or settled_expression_of(v).free_symbols <= self._symbols.keys() for v in values)
 
     def write(self, value: int | torch.SymInt) -> int | Node:
         """A number, or a node that computes it where the graph inserts nodes at the moment."""
         if isinstance(value, int):
             return value
-        expression = value.node.expr
+        expression = settled_expression_of(value)
         if expression.is_number:
             return int(expression)
         bound = {symbol: Proxy(self._node(symbol), self._tracer) for symbol in sorted(expression.free_symbols, key=str)}
@@ -46,8 +46,8 @@ class Sizes:
         return node
 
     def _note(self, size: int | torch.SymInt, where: Node | tuple[Node, int]) -> None:
-        if isinstance(size, torch.SymInt) and size.node.expr.is_symbol:
-            self._symbols.setdefault(size.node.expr, where)
+        if isinstance(size, torch.SymInt) and settled_expression_of(size).is_symbol:
+            self._symbols.setdefault(settled_expression_of(size), where)
 
     def _node(self, symbol: Any) -> Node:
         where = self._symbols[symbol]
