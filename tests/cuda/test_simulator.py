@@ -85,28 +85,21 @@ def test_limits_are_those_of_the_environment() -> None:
     assert ran.stdout.split() == ["refused", "True", "True"]
 
 
-_TIMED = """
-import time, torch
-x = torch.randn(1500, 1500, device="cuda")
-torch.cuda.synchronize()
-start = time.perf_counter()
-for _ in range(5):
-    x = x @ x
-torch.cuda.synchronize()
-print(torch.isnan(torch.ones(4, device="cuda") * 2).any().item(), time.perf_counter() - start)
+_FILLED = """
+import torch
+print((torch.full((1000,), 3.0, device="cuda").cpu() == 3).any().item())
 """
 
 
 def test_kernels_off_runs_nothing(tmp_path: Path) -> None:
-    """No test is gated on time, but a product of such matrices takes a card of one core longer than no product."""
     script = tmp_path / "program.py"
-    script.write_text(_TIMED)
-    seconds = {}
+    script.write_text(_FILLED)
+    said = []
     for option in ([], ["--null"]):
         command = [sys.executable, "-m", "simcuda", *option, str(script)]
         ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-        seconds[bool(option)] = float(ran.stdout.split()[-1])
-    assert seconds[True] < seconds[False]
+        said.append(ran.stdout.split()[-1])
+    assert said == ["True", "False"]
 
 
 def test_a_module_is_run_as_python_runs_it() -> None:
@@ -116,7 +109,7 @@ def test_a_module_is_run_as_python_runs_it() -> None:
 
 
 def test_memory_that_a_graph_frees_is_spoiled_in_each_replay() -> None:
-    """Who reads it later in the graph reads no numbers; outside a capture the first replay would still hold them."""
+    """Who reads it later in the graph reads no numbers."""
     x, out = torch.ones(64, device="cuda"), torch.zeros(64, device="cuda")
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

@@ -318,3 +318,17 @@ def test_out_of_no_elements_yet_made_within_the_capture() -> None:
     g.replay()
     assert torch.equal(out, x + 1)
     assert torch.equal(grown, torch.full((2, 3), 4.0))
+
+
+def test_autograd_sees_a_replay_that_writes_what_it_has_saved() -> None:
+    weight, x = torch.randn(4, 4), torch.randn(4, 4, requires_grad=True)
+    recorded = CPUGraph()
+    with torch.no_grad(), graph(recorded):
+        weight.mul_(2)
+        result = weight + 1
+    kept = torch.randn(4, 4, requires_grad=True) * result
+    loss = (x @ weight).sum()
+    recorded.replay()
+    for each in (loss, kept.sum()):
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            each.backward()
