@@ -1,0 +1,47 @@
+"""Collectives in a graph of a card: captured once and replayed, on a stream of their own too.
+
+By PyTorch's fake process group, whose collectives do nothing: NCCL needs cards. What is shown is the graph around them.
+"""
+
+from pathlib import Path
+
+import pytest
+from process import start_command
+
+_PROGRAM = """
+import sys
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as collectives
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+import airgraph
+
+torch.set_grad_enabled(False)
+dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+tag = sys.argv[1]
+
+
+def program(x, w):
+    made = (x * 2).exp().log()
+    with airgraph.scope.stream(tag):
+        reduced = collectives.all_reduce(made, "sum", dist.group.WORLD)
+    return reduced + x @ w
+
+
+call = torch.compile(program, backend="airgraph", fullgraph=True)
+for number in range(1, 6):
+    x = torch.full((4, 4), float(number), device="cuda")
+    torch.testing.assert_close(call(x, x), x * 2 + x @ x)
+(row,) = airgraph.explain().to_dict()["graphs"]
+print(row["state"], row["streams"], row["replays"])
+"""
+
+
+@pytest.mark.parametrize(("tag", "streams"), [("default", 1), ("comm", 2)])
+def test_a_collective_is_replayed_where_the_program_puts_it(tag: str, streams: int, tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(_PROGRAM)
+    ran = start_command(str(script), tag, device="cuda", SIMCUDA_SCHEDULE="adversarial")
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.split() == ["captured", str(streams), "5"]
