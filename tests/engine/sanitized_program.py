@@ -194,7 +194,7 @@ def held_outputs_and_threads() -> None:
     plans = (InputPlan(0, InputRole.USER, "x"), InputPlan(1, InputRole.STATIC, "w"))
     program = CaptureProgram.build("sanitized", torch.fx.GraphModule({}, graph), plans, torch.device("cpu"))
     weight = torch.eye(4)
-    inputs = decide_inputs(program, [example, weight], Options())
+    inputs = decide_inputs(program, [example, weight], Options(), follows_moves=True)
     device_graph = CpuRuntime().record(program, inputs, ArenaPool(engine().ReplayLock()), Options())
     lock = threading.Lock()
 
@@ -226,7 +226,7 @@ def calls_through_a_door() -> None:
     program = CaptureProgram.build("sanitized", torch.fx.GraphModule({}, graph), plans, torch.device("cpu"))
     weight, memories = torch.eye(4), [torch.eye(4), 2 * torch.eye(4)]
     weight.set_(memories[0])
-    inputs = decide_inputs(program, [example, weight], Options())
+    inputs = decide_inputs(program, [example, weight], Options(), follows_moves=True)
     device_graph = CpuRuntime().record(program, inputs, ArenaPool(engine().ReplayLock()), Options())
     tally, miss = [0], object()
     usual = SimpleNamespace(

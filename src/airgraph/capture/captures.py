@@ -127,7 +127,8 @@ class Captures:
         try:
             # The program has its casts already, and was traced under the modes that it is for.
             with without_autocast(), without_modes():
-                inputs = decide_inputs(self._program, args, self._options)
+                follows_moves = self._runtime.capabilities.follows_moves
+                inputs = decide_inputs(self._program, args, self._options, follows_moves=follows_moves)
                 device_graph = self._runtime.record(self._program, inputs, pool, self._options, args if runs else None)
         except UnsupportedGraph as obstacle:
             if self._distrusted and isinstance(obstacle, FailedOperator):

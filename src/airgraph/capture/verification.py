@@ -116,7 +116,8 @@ class Verification:
         ours, theirs = (with_copies(self._program.inputs, snapshot.args, _COPIED) for _ in range(2))
         self._set_generators(snapshot.generators)
         try:
-            inputs = decide_inputs(program, ours, self._options)
+            follows_moves = self._runtime.capabilities.follows_moves
+            inputs = decide_inputs(program, ours, self._options, follows_moves=follows_moves)
             graph = self._runtime.record(program, inputs, self._runtime.open_pool(program.device), self._options)
             made = graph.run(list(ours))
         except (UnsupportedGraph, ReplayError):

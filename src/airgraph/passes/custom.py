@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from airgraph.torch_internals.fake_tensors import FakeTensor
+from airgraph.program.nodes import computed
 
 __all__ = ["Before"]
 
@@ -70,21 +70,8 @@ def _call(node: Node) -> str:
 
 
 def _value(node: Node) -> Any:
-    """What a node gives for the values of its arguments."""
-    values: list[Any] = []
-
-    def value(argument: Node) -> Any:
-        values.append(argument.meta.get("val"))
-        return values[-1]
-
-    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), value)
-    mode = next((value.fake_mode for value in values if isinstance(value, FakeTensor)), None)
     try:
-        with torch.no_grad():
-            if mode is None:
-                return node.target(*args, **kwargs)  # type: ignore[operator]
-            with mode:
-                return node.target(*args, **kwargs)  # type: ignore[operator]
+        return computed(node.target, *node.args, **node.kwargs)
     except Exception as error:
         # Whatever an operator raises is the pass's fault.
         raise _BrokenNode(node, error) from error

@@ -15,7 +15,7 @@ from torch.fx import GraphModule, Node
 from airgraph.passes.analysis.few_rows import FLOATS
 from airgraph.passes.analysis.in_place_forms import same_form
 from airgraph.passes.analysis.memory_use import MemoryUse
-from airgraph.program.nodes import is_view
+from airgraph.program.nodes import is_cast, is_view
 from airgraph.program.own_operators import ROW_PROGRAM
 from airgraph.program.row_programs import CASTS
 from airgraph.program.streams import stream_of
@@ -47,7 +47,6 @@ _UNARY = {
     _aten.rsqrt.default: "rsqrt",
     _aten.relu.default: "relu",
 }
-_CASTS = {_aten._to_copy.default, torch.ops.prims.convert_element_type.default}
 _OF_WHOLE_ROWS = ("mean", "cat")
 
 
@@ -215,7 +214,7 @@ def _is_short(node: Node) -> bool:
 
 def _called(node: Node) -> Instruction | None:
     args, kwargs = node.args, {name: value for name, value in node.kwargs.items() if value is not None}
-    if node.target in _CASTS:
+    if is_cast(node):
         return _cast(node)
     if kwargs:
         return None

@@ -10,13 +10,13 @@ from torch.fx import GraphModule, Node
 from airgraph.passes.analysis.few_rows import FLOATS, has_few_rows, lies_in_columns
 from airgraph.passes.analysis.memory_use import MemoryUse
 from airgraph.passes.analysis.unused import erase_unused
+from airgraph.program.nodes import is_cast
 from airgraph.program.own_operators import GROUPED_MM
 from airgraph.program.streams import stream_of
 
 __all__ = ["multiply_by_groups"]
 
 _aten = torch.ops.aten
-_CASTS = {_aten._to_copy.default, torch.ops.prims.convert_element_type.default}
 # None of which copies.
 _VIEWS = {
     *(_aten.view.default, _aten.t.default, _aten.transpose.int, _aten.permute.default),
@@ -138,8 +138,8 @@ def _factors(node: Node) -> tuple[Node, Node] | None:
 
 def _before_cast(node: object, made: Node) -> Node | None:
     """The int8 that a node casts to the type of what is made."""
-    if not isinstance(node, Node) or node.target not in _CASTS:
+    if not isinstance(node, Node) or not is_cast(node):
         return None
     before = node.args[0]
-    is_cast = node.meta["val"].dtype is made.meta["val"].dtype
-    return before if is_cast and isinstance(before, Node) and before.meta["val"].dtype is torch.int8 else None
+    is_to_made = node.meta["val"].dtype is made.meta["val"].dtype
+    return before if is_to_made and isinstance(before, Node) and before.meta["val"].dtype is torch.int8 else None

@@ -8,6 +8,7 @@ from torch.fx import GraphModule, Node
 from airgraph.passes.analysis.few_rows import FLOATS, has_few_rows, lies_in_columns
 from airgraph.passes.analysis.memory_use import MemoryUse
 from airgraph.passes.analysis.unused import erase_unused
+from airgraph.program.nodes import is_cast
 from airgraph.program.own_operators import MIXED_MM
 from airgraph.program.streams import stream_of
 
@@ -18,7 +19,6 @@ _SHAPES = {
     *(_aten.view.default, _aten._unsafe_view.default, _aten.reshape.default, _aten.unsqueeze.default),
     *(_aten.squeeze.default, _aten.squeeze.dim, _aten.squeeze.dims, _aten.t.default, _aten.transpose.int),
 }
-_CASTS = {_aten._to_copy.default, torch.ops.prims.convert_element_type.default}
 
 
 def multiply_as_stored(gm: GraphModule) -> int:
@@ -83,7 +83,7 @@ def _takes_int8(node: Node, use: MemoryUse) -> bool:
 def _cast_of(floats: Node) -> Node | None:
     """The cast that a matrix is, or is the transpose of."""
     made: object = floats.args[0] if floats.target is _aten.t.default else floats
-    return made if isinstance(made, Node) and made.target in _CASTS else None
+    return made if isinstance(made, Node) and is_cast(made) else None
 
 
 def _as_stored(gm: GraphModule, floats: Node) -> Node:
@@ -123,7 +123,7 @@ def _before_casts(scale: Node) -> Node:
     Those that lose nothing, and one to the product's own type that loses digits only, which the result loses after it.
     """
     node, product = scale, scale.meta["val"].dtype
-    while node.target in _CASTS or node.target in _SHAPES:
+    while is_cast(node) or node.target in _SHAPES:
         before = node.args[0]
         if not isinstance(before, Node) or not _is_row_of_floats(before, scale.meta["val"].numel()):
             break

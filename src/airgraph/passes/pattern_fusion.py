@@ -14,7 +14,7 @@ from airgraph.passes.analysis.memory_use import MemoryUse
 from airgraph.program.stream_marks import is_mark
 from airgraph.program.streams import put_on, stream_of
 from airgraph.torch_internals import inductor
-from airgraph.torch_internals.fake_tensors import FakeTensor
+from airgraph.torch_internals.fake_tensors import fake_mode_of
 
 __all__ = ["apply_replacements", "register_replacement", "registered_forms", "registered_functions"]
 
@@ -105,8 +105,7 @@ def apply_replacements(gm: GraphModule) -> int:
     """Apply the registered replacements in the order of their registration; returns how many matches were replaced."""
     if not _rules:
         return 0
-    values = (node.meta.get("val") for node in gm.graph.nodes)
-    mode = next((value.fake_mode for value in values if isinstance(value, FakeTensor)), None)
+    mode = fake_mode_of(node.meta.get("val") for node in gm.graph.nodes)
     before = set(gm.graph.nodes)
     with inductor.with_fake_mode(mode):
         replaced = sum(rule.matcher.apply(gm) for rule in _rules)

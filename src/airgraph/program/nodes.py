@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import operator
+from contextlib import nullcontext
 from typing import Any, TypedDict, cast
 
 import torch
 from torch.fx import Node
 
 from airgraph.program.operators import is_view_operator, written_arguments
+from airgraph.torch_internals.fake_tensors import fake_mode_of
 
-__all__ = ["Notes", "computed", "is_view", "nodes_in", "notes", "without_views", "written_nodes"]
+__all__ = ["Notes", "computed", "is_cast", "is_view", "nodes_in", "notes", "without_views", "written_nodes"]
+
+
+_CASTS = {torch.ops.aten._to_copy.default, torch.ops.prims.convert_element_type.default}
 
 
 class Notes(TypedDict, total=False):
@@ -48,6 +53,11 @@ def is_view(node: Node) -> bool:
     return node.target is operator.getitem
 
 
+def is_cast(node: Node) -> bool:
+    """Whether a node gives its first argument in another dtype, or perhaps on another device."""
+    return node.target in _CASTS
+
+
 def without_views(value: Any) -> Any:
     """What a value is a view of, through all views: a node that is none, or what is no node."""
     while isinstance(value, Node) and is_view(value):
@@ -56,9 +66,19 @@ def without_views(value: Any) -> Any:
 
 
 def computed(target: Any, *args: Any, **kwargs: Any) -> Any:
-    """What a call gives for the values, fake tensors and symbols, of the nodes among its arguments."""
-    values, named = torch.fx.node.map_arg((args, kwargs), lambda node: node.meta["val"])
-    return target(*values, **named)
+    """What a call gives for the values, fake tensors and symbols, of the nodes among its arguments.
+
+    Raises what the operator does.
+    """
+    used: list[Any] = []
+
+    def value(node: Node) -> Any:
+        used.append(node.meta["val"])
+        return used[-1]
+
+    values, named = torch.fx.node.map_arg((args, kwargs), value)
+    with fake_mode_of(used) or nullcontext(), torch.no_grad():
+        return target(*values, **named)
 
 
 def nodes_in(value: Any) -> list[Node]:

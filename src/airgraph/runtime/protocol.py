@@ -36,11 +36,13 @@ class Capabilities:
 
     rng_in_graphs: random operators draw fresh numbers at each replay.
     max_streams: how many streams may exist at once; None: no limit is known.
+    follows_moves: an argument that is used in place and moves costs a graph nothing, and no recapture.
     runs_to_capture: operators must have run once before they are captured; a first call is that run.
     """
 
     rng_in_graphs: bool
     max_streams: int | None
+    follows_moves: bool = False
     runs_to_capture: bool = False
 
 

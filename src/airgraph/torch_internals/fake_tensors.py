@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -22,9 +22,15 @@ __all__ = [
     "FakeTensor",
     "FakeTensorMode",
     "UnsupportedOperatorException",
+    "fake_mode_of",
     "is_traceable_wrapper_subclass",
     "take_device_for",
 ]
+
+
+def fake_mode_of(values: Iterable[Any]) -> FakeTensorMode | None:
+    """The mode of the first fake tensor among values, which are all of one; None if none is fake."""
+    return next((value.fake_mode for value in values if isinstance(value, FakeTensor)), None)
 
 
 def take_device_for(device_type: str, target: torch.device) -> None:

@@ -114,7 +114,10 @@ def test_random_programs_give_eagers_results(steps: list[tuple[str, str | None, 
     options = Options(verify_every=1)
     with torch.no_grad():
         graph = CpuRuntime().record(
-            program, decide_inputs(program, [x, y], options), ArenaPool(engine().ReplayLock()), options
+            program,
+            decide_inputs(program, [x, y], options, follows_moves=True),
+            ArenaPool(engine().ReplayLock()),
+            options,
         )
         twins = [x.clone(), y.clone()]
         for _ in range(5):
@@ -142,7 +145,10 @@ def test_random_programs_that_write_arguments_give_eagers_results(
     program = CaptureProgram.build("random", gm, plans, torch.device("cpu"))
     with torch.no_grad():
         graph = CpuRuntime().record(
-            program, decide_inputs(program, [x, y], Options()), ArenaPool(engine().ReplayLock()), Options()
+            program,
+            decide_inputs(program, [x, y], Options(), follows_moves=True),
+            ArenaPool(engine().ReplayLock()),
+            Options(),
         )
         twins = [x.clone(), y.clone()]
         for _ in range(5):

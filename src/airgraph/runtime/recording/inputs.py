@@ -75,9 +75,16 @@ class CaptureInput:
         return self.plan.index
 
 
-def decide_inputs(program: CaptureProgram, args: Sequence[Any], options: Options) -> list[CaptureInput]:
-    """The policy of every argument of a capture, for these arguments and options."""
-    return [_decide(program, plan, args, options) for plan in program.inputs]
+def decide_inputs(
+    program: CaptureProgram, args: Sequence[Any], options: Options, *, follows_moves: bool
+) -> list[CaptureInput]:
+    """The policy of every argument of a capture, for these arguments and options.
+
+    follows_moves: see the device's `Capabilities`.
+    """
+    # Where a graph follows an argument at no cost, all of the memory that a small part lies in is not copied.
+    copies_whole_of_part = not follows_moves or options.on_input_move != "recapture"
+    return [_decide(program, plan, args, options, copies_whole_of_part) for plan in program.inputs]
 
 
 def buffer_forms(inputs: Sequence[CaptureInput]) -> dict[int, BufferForm]:
@@ -105,14 +112,16 @@ def bind_inputs(launch: Any, inputs: Sequence[CaptureInput], buffers: Mapping[in
                 launch.add_written_input(each.index, each.arg)
 
 
-def _decide(program: CaptureProgram, plan: InputPlan, args: Sequence[Any], options: Options) -> CaptureInput:
+def _decide(
+    program: CaptureProgram, plan: InputPlan, args: Sequence[Any], options: Options, copies_whole_of_part: bool
+) -> CaptureInput:
     arg = args[plan.index]
     if plan.role is InputRole.SCALAR:
         return CaptureInput(plan, arg, InputPolicy.KEY)
     sees, guarded = program.sees[plan.index], program.why_not_admitted is None
     with_offset = sees >= Sees.OFFSET or plan.index in program.fixed_offsets
     with_storage = sees is Sees.STORAGE
-    if plan.role is InputRole.USER and _is_copied(arg, sees, program, options):
+    if plan.role is InputRole.USER and _is_copied(arg, sees, program, options, copies_whole_of_part):
         form = _form(arg, sees, guarded=guarded)
         return CaptureInput(plan, arg, InputPolicy.COPY, form, form.strides, with_offset, with_storage)
     keeps = plan.role is InputRole.USER and options.on_input_move == "copy" and _can_be_kept(plan, args)
@@ -129,12 +138,13 @@ def _decide(program: CaptureProgram, plan: InputPlan, args: Sequence[Any], optio
     )
 
 
-def _is_copied(arg: torch.Tensor, sees: Sees, program: CaptureProgram, options: Options) -> bool:
+def _is_copied(
+    arg: torch.Tensor, sees: Sees, program: CaptureProgram, options: Options, copies_whole_of_part: bool
+) -> bool:
     if arg.device != program.device:
         return True
-    # All of the memory that a small part lies in would be copied. A graph on CPU follows it at no cost instead.
     is_part = sees is Sees.STORAGE and arg.untyped_storage().nbytes() > span_nbytes(arg)
-    return options.clone_input and not (is_part and arg.device.type == "cpu" and options.on_input_move == "recapture")
+    return options.clone_input and (copies_whole_of_part or not is_part)
 
 
 def _can_be_kept(plan: InputPlan, args: Sequence[Any]) -> bool:
