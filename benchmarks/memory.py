@@ -250,7 +250,14 @@ def checks(rounds: int) -> dict[str, Any]:
     empty, checking = launch_of_nothing(), launch_of_nothing()
     hundred = [torch.zeros(4) for _ in range(100)]
     for index, tensor in enumerate(hundred):
-        checking.add_placed_input(index, tensor, False, native.Strides.elements, False, False)
+        checking.add_placed_input(
+            index=index,
+            like=tensor,
+            is_formed=False,
+            strides=native.Strides.elements,
+            with_offset=False,
+            with_storage=False,
+        )
     outputs = {policy: launch_of_outputs(64, policy) for policy in ("preserve", "overwrite")}
     contenders = [
         Contender("replay with all checks", call, tuple(args)),
@@ -293,7 +300,14 @@ def arguments_of(workload: workloads.Workload) -> list[Any]:
 def launch_of_nothing(policy: str = "preserve") -> Any:
     native = engine()
     kept = getattr(native.LiveOutputs, policy)
-    return native.Launch(native.Tape(), kept, native.Neighbours(), native.ReplayLock(), "nothing", False)
+    return native.Launch(
+        tape=native.Tape(),
+        policy=kept,
+        neighbours=native.Neighbours(),
+        replay_lock=native.ReplayLock(),
+        name="nothing",
+        follows=False,
+    )
 
 
 def launch_of_outputs(count: int, policy: str) -> Any:
@@ -301,7 +315,9 @@ def launch_of_outputs(count: int, policy: str) -> Any:
     launch = launch_of_nothing(policy)
     for _ in range(count):
         storage = launch.add_output_storage(native.bytes_at(0, 64))
-        launch.add_output(storage, torch.float32, [16], [1], 0, False, False)
+        launch.add_output(
+            storage=storage, dtype=torch.float32, sizes=[16], strides=[1], offset=0, conj=False, neg=False
+        )
     return launch
 
 

@@ -57,25 +57,32 @@ RecordedCall recorded_call(const std::string& name, const std::string& overload,
 template <class AnyLaunch>
 void def_inputs(py::class_<AnyLaunch>& launch) {
   launch
-      .def("add_placed_input",
-           [](AnyLaunch& self, size_t index, const at::Tensor& like, bool is_formed, Strides strides, bool with_offset,
-              bool with_storage) {
-             self.inputs.add(PlacedInput{index, like.const_data_ptr(), is_formed,
-                                         Form::of(like, strides, with_offset, with_storage)});
-           })
-      .def("add_copied_input",
-           [](AnyLaunch& self, size_t index, at::Tensor buffer, const at::Tensor& like, Strides strides,
-              bool with_offset, bool with_storage, size_t block_begin, size_t block_nbytes) {
-             self.inputs.add(CopiedInput{index, std::move(buffer), Form::of(like, strides, with_offset, with_storage),
-                                         nullptr, block_begin, block_nbytes});
-           })
-      .def("add_kept_input",
-           [](AnyLaunch& self, size_t index, at::Tensor theirs, Strides strides, bool with_offset, bool with_storage) {
-             auto form = Form::of(theirs, strides, with_offset, with_storage);
-             const auto* address = theirs.const_data_ptr();
-             const size_t block = theirs.is_non_overlapping_and_dense() ? theirs.nbytes() : 0;
-             self.inputs.add(CopiedInput{index, std::move(theirs), std::move(form), address, 0, block});
-           })
+      .def(
+          "add_placed_input",
+          [](AnyLaunch& self, size_t index, const at::Tensor& like, bool is_formed, Strides strides, bool with_offset,
+             bool with_storage) {
+            self.inputs.add(PlacedInput{index, like.const_data_ptr(), is_formed,
+                                        Form::of(like, strides, with_offset, with_storage)});
+          },
+          py::kw_only(), py::arg("index"), py::arg("like"), py::arg("is_formed"), py::arg("strides"),
+          py::arg("with_offset"), py::arg("with_storage"))
+      .def(
+          "add_copied_input",
+          [](AnyLaunch& self, size_t index, at::Tensor buffer, const at::Tensor& like, Strides strides,
+             bool with_offset, bool with_storage, size_t block_begin, size_t block_nbytes) {
+            self.inputs.add(CopiedInput{index, std::move(buffer), Form::of(like, strides, with_offset, with_storage),
+                                        nullptr, block_begin, block_nbytes});
+          },
+          py::kw_only(), py::arg("index"), py::arg("buffer"), py::arg("like"), py::arg("strides"),
+          py::arg("with_offset"), py::arg("with_storage"), py::arg("block_begin"), py::arg("block_nbytes"))
+      .def(
+          "add_kept_input",
+          [](AnyLaunch& self, size_t index, at::Tensor theirs, Strides strides, bool with_offset, bool with_storage) {
+            auto form = Form::of(theirs, strides, with_offset, with_storage);
+            self.inputs.add(CopiedInput::into_kept(index, std::move(theirs), std::move(form)));
+          },
+          py::kw_only(), py::arg("index"), py::arg("theirs"), py::arg("strides"), py::arg("with_offset"),
+          py::arg("with_storage"))
       .def("captured_address",
            [](const AnyLaunch& self, size_t index) {
              const auto* address = self.inputs.address_of(index);
@@ -217,11 +224,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   launch
       .def(py::init([](std::shared_ptr<Tape> tape, LiveOutputs policy, std::shared_ptr<Neighbours> neighbours,
                        std::shared_ptr<ReplayLock> replay_lock, std::string name, bool follows) {
-        auto made = std::make_unique<Launch>(std::move(tape), policy, std::move(neighbours), std::move(replay_lock));
-        made->name = std::move(name);
-        made->follows = follows;
-        return made;
-      }))
+             auto made =
+                 std::make_unique<Launch>(std::move(tape), policy, std::move(neighbours), std::move(replay_lock));
+             made->name = std::move(name);
+             made->follows = follows;
+             return made;
+           }),
+           py::kw_only(), py::arg("tape"), py::arg("policy"), py::arg("neighbours"), py::arg("replay_lock"),
+           py::arg("name"), py::arg("follows"))
       .def("add_followed_storage",
            [](Launch& self, const at::Tensor& bytes, const std::vector<std::pair<size_t, size_t>>& members) {
              FollowedStorage storage{bytes.storage(), {}};
@@ -235,11 +245,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
              self.add_packed({index, std::move(packed)});
            })
       .def("add_output_storage", &Launch::add_output_storage)
-      .def("add_output",
-           [](Launch& launch, size_t storage, at::ScalarType dtype, std::vector<int64_t> sizes,
-              std::vector<int64_t> strides, int64_t offset, bool conj, bool neg) {
-             launch.add_output({storage, {dtype, std::move(sizes), std::move(strides), offset, conj, neg}});
-           })
+      .def(
+          "add_output",
+          [](Launch& launch, size_t storage, at::ScalarType dtype, std::vector<int64_t> sizes,
+             std::vector<int64_t> strides, int64_t offset, bool conj, bool neg) {
+            launch.add_output({storage, {dtype, std::move(sizes), std::move(strides), offset, conj, neg}});
+          },
+          py::kw_only(), py::arg("storage"), py::arg("dtype"), py::arg("sizes"), py::arg("strides"), py::arg("offset"),
+          py::arg("conj"), py::arg("neg"))
       .def("held_outputs", &Launch::held_outputs)
       .def(
           "run",
@@ -254,7 +267,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   py::class_<BoundLaunch> device_launch(m, "DeviceLaunch");
   device_launch
       .def(py::init<py::object, std::string, LiveOutputs, std::shared_ptr<DeviceNeighbours>,
-                    std::shared_ptr<ReplayLock>, std::string>())
+                    std::shared_ptr<ReplayLock>, std::string>(),
+           py::kw_only(), py::arg("replay"), py::arg("device"), py::arg("policy"), py::arg("neighbours"),
+           py::arg("replay_lock"), py::arg("name"))
       .def("add_output", &BoundLaunch::add_output)
       .def("held_outputs", &BoundLaunch::held_outputs)
       .def("close", &BoundLaunch::close)
@@ -315,13 +330,17 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.attr("MOVES_MEMORY") = true;
   m.attr("CHOOSES_PRODUCTS") = true;
   m.def("distrust_packed_weights", &distrust_packed_weights);
-  m.def("view_at", [](const at::Tensor& bytes, at::ScalarType dtype, std::vector<int64_t> sizes,
-                      std::vector<int64_t> strides, int64_t offset, bool conj, bool neg) {
-    const TensorView view{dtype, std::move(sizes), std::move(strides), offset, conj, neg};
-    TORCH_CHECK(view.nbytes() <= bytes.storage().nbytes(), "a view of ", view.nbytes(),
-                " bytes does not fit a buffer of ", bytes.storage().nbytes());
-    return view.of(bytes.storage());
-  });
+  m.def(
+      "view_at",
+      [](const at::Tensor& bytes, at::ScalarType dtype, std::vector<int64_t> sizes, std::vector<int64_t> strides,
+         int64_t offset, bool conj, bool neg) {
+        const TensorView view{dtype, std::move(sizes), std::move(strides), offset, conj, neg};
+        TORCH_CHECK(view.nbytes() <= bytes.storage().nbytes(), "a view of ", view.nbytes(),
+                    " bytes does not fit a buffer of ", bytes.storage().nbytes());
+        return view.of(bytes.storage());
+      },
+      py::arg("data"), py::kw_only(), py::arg("dtype"), py::arg("sizes"), py::arg("strides"), py::arg("offset"),
+      py::arg("conj"), py::arg("neg"));
   m.def("simd_level", &at::get_cpu_capability);
   m.def("kernel_count", &kernel_count);
   m.def("use_dots", &own::use_dots, py::arg("wanted"));

@@ -85,6 +85,13 @@ struct CopiedInput {
   // none where elements are better copied one by one.
   size_t block_begin = 0, block_nbytes = 0;
 
+  // Into the user's own tensor, of the form, which is kept as the buffer.
+  static CopiedInput into_kept(size_t index, at::Tensor theirs, Form form) {
+    const auto* address = theirs.const_data_ptr();
+    const size_t block = theirs.is_non_overlapping_and_dense() ? theirs.nbytes() : 0;
+    return {index, std::move(theirs), std::move(form), address, 0, block};
+  }
+
   // Whether `arg`, which is of the form, can be copied as one block.
   bool is_block(const at::Tensor& arg) const {
     const bool lies_alike = form.comparison != Strides::order && buffer.strides() == at::IntArrayRef(form.strides);

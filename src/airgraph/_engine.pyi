@@ -125,35 +125,53 @@ class Neighbours:
 
 class Launch:
     def __init__(
-        self, arg0: Tape, arg1: LiveOutputs, arg2: Neighbours, arg3: ReplayLock, arg4: str, arg5: bool
+        self,
+        *,
+        tape: Tape,
+        policy: LiveOutputs,
+        neighbours: Neighbours,
+        replay_lock: ReplayLock,
+        name: str,
+        follows: bool,
     ) -> None: ...
     def add_copied_input(
         self,
-        arg0: int,
-        arg1: torch.Tensor,
-        arg2: torch.Tensor,
-        arg3: Strides,
-        arg4: bool,
-        arg5: bool,
-        arg6: int,
-        arg7: int,
+        *,
+        index: int,
+        buffer: torch.Tensor,
+        like: torch.Tensor,
+        strides: Strides,
+        with_offset: bool,
+        with_storage: bool,
+        block_begin: int,
+        block_nbytes: int,
     ) -> None: ...
     def add_followed_storage(self, arg0: torch.Tensor, arg1: collections.abc.Sequence[tuple[int, int]]) -> None: ...
-    def add_kept_input(self, arg0: int, arg1: torch.Tensor, arg2: Strides, arg3: bool, arg4: bool) -> None: ...
+    def add_kept_input(
+        self, *, index: int, theirs: torch.Tensor, strides: Strides, with_offset: bool, with_storage: bool
+    ) -> None: ...
     def add_output(
         self,
-        arg0: int,
-        arg1: typing.Any,
-        arg2: collections.abc.Sequence[int],
-        arg3: collections.abc.Sequence[int],
-        arg4: int,
-        arg5: bool,
-        arg6: bool,
+        *,
+        storage: int,
+        dtype: typing.Any,
+        sizes: collections.abc.Sequence[int],
+        strides: collections.abc.Sequence[int],
+        offset: int,
+        conj: bool,
+        neg: bool,
     ) -> None: ...
     def add_output_storage(self, arg0: torch.Tensor) -> int: ...
     def add_packed_input(self, arg0: int, arg1: PackedWeight) -> None: ...
     def add_placed_input(
-        self, arg0: int, arg1: torch.Tensor, arg2: bool, arg3: Strides, arg4: bool, arg5: bool
+        self,
+        *,
+        index: int,
+        like: torch.Tensor,
+        is_formed: bool,
+        strides: Strides,
+        with_offset: bool,
+        with_storage: bool,
     ) -> None: ...
     def add_written_input(self, arg0: int, arg1: torch.Tensor) -> None: ...
     def blank(self) -> list[torch.Tensor]: ...
@@ -170,23 +188,40 @@ class DeviceLaunch:
     @staticmethod
     def leave_devices() -> None: ...
     def __init__(
-        self, arg0: typing.Any, arg1: str, arg2: LiveOutputs, arg3: DeviceNeighbours, arg4: ReplayLock, arg5: str
+        self,
+        *,
+        replay: typing.Any,
+        device: str,
+        policy: LiveOutputs,
+        neighbours: DeviceNeighbours,
+        replay_lock: ReplayLock,
+        name: str,
     ) -> None: ...
     def add_copied_input(
         self,
-        arg0: int,
-        arg1: torch.Tensor,
-        arg2: torch.Tensor,
-        arg3: Strides,
-        arg4: bool,
-        arg5: bool,
-        arg6: int,
-        arg7: int,
+        *,
+        index: int,
+        buffer: torch.Tensor,
+        like: torch.Tensor,
+        strides: Strides,
+        with_offset: bool,
+        with_storage: bool,
+        block_begin: int,
+        block_nbytes: int,
     ) -> None: ...
-    def add_kept_input(self, arg0: int, arg1: torch.Tensor, arg2: Strides, arg3: bool, arg4: bool) -> None: ...
+    def add_kept_input(
+        self, *, index: int, theirs: torch.Tensor, strides: Strides, with_offset: bool, with_storage: bool
+    ) -> None: ...
     def add_output(self, arg0: torch.Tensor) -> None: ...
     def add_placed_input(
-        self, arg0: int, arg1: torch.Tensor, arg2: bool, arg3: Strides, arg4: bool, arg5: bool
+        self,
+        *,
+        index: int,
+        like: torch.Tensor,
+        is_formed: bool,
+        strides: Strides,
+        with_offset: bool,
+        with_storage: bool,
     ) -> None: ...
     def add_written_input(self, arg0: int, arg1: torch.Tensor) -> None: ...
     def begin(self) -> None: ...
@@ -308,13 +343,14 @@ def unallocated(
 ) -> torch.Tensor: ...
 def use_dots(wanted: bool) -> None: ...
 def view_at(
-    arg0: torch.Tensor,
-    arg1: typing.Any,
-    arg2: collections.abc.Sequence[int],
-    arg3: collections.abc.Sequence[int],
-    arg4: int,
-    arg5: bool,
-    arg6: bool,
+    data: torch.Tensor,
+    *,
+    dtype: typing.Any,
+    sizes: collections.abc.Sequence[int],
+    strides: collections.abc.Sequence[int],
+    offset: int,
+    conj: bool,
+    neg: bool,
 ) -> torch.Tensor: ...
 def whole(arg0: typing.Any) -> torch.Tensor: ...
 

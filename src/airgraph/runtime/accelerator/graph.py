@@ -105,7 +105,12 @@ class AcceleratorGraph(LaunchedGraph):
     def _new_launch(self) -> Any:
         pool = self._lease.pool
         return engine().DeviceLaunch(
-            None, str(self._program.device), self._policy, pool.neighbours, pool.replay_lock, self._program.name
+            replay=None,
+            device=str(self._program.device),
+            policy=self._policy,
+            neighbours=pool.neighbours,
+            replay_lock=pool.replay_lock,
+            name=self._program.name,
         )
 
     def error_of(self, failure: Any) -> ReplayError:

@@ -327,7 +327,5 @@ def _append(
 def _view(native: Any, data: Sequence[torch.Tensor], ref: TensorRef) -> torch.Tensor:
     if ref.buffer >= len(data):
         raise InternalError(f"buffer {ref.buffer} was not placed")
-    made: torch.Tensor = native.view_at(
-        data[ref.buffer], ref.dtype, ref.shape, ref.stride, ref.offset, ref.conj, ref.neg
-    )
+    made: torch.Tensor = native.view_at(data[ref.buffer], **ref.form)
     return made

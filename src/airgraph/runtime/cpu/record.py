@@ -104,12 +104,12 @@ def record(program: CaptureProgram, inputs: Sequence[CaptureInput], pool: ArenaP
         pool.neighbours = native.Neighbours()
     followed = _followed_storages(program, recorder, inputs, options)
     launch = native.Launch(
-        assembled.tape,
-        getattr(native.LiveOutputs, options.live_outputs),
-        pool.neighbours,
-        pool.replay_lock,
-        program.name,
-        followed is not None,
+        tape=assembled.tape,
+        policy=getattr(native.LiveOutputs, options.live_outputs),
+        neighbours=pool.neighbours,
+        replay_lock=pool.replay_lock,
+        name=program.name,
+        follows=followed is not None,
     )
     bind_inputs(launch, inputs, {index: assembled.view(ref) for index, ref in copied.items()})
     for operand in assembled.packed:
@@ -125,9 +125,7 @@ def record(program: CaptureProgram, inputs: Sequence[CaptureInput], pool: ArenaP
         elif ref.buffer not in storages:
             final.append(Constant(out))
         else:
-            launch.add_output(
-                storages[ref.buffer], ref.dtype, list(ref.shape), list(ref.stride), ref.offset, ref.conj, ref.neg
-            )
+            launch.add_output(storage=storages[ref.buffer], **ref.form)
             final.append(Owned(count))
             count += 1
     return CpuGraph(recording, assembled, launch, final, buffers, walk.copied_nbytes)

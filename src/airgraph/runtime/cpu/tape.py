@@ -48,6 +48,18 @@ class TensorRef:
     neg: bool
 
     @property
+    def form(self) -> dict[str, Any]:
+        """The view without its buffer, by the names that the engine has for its parts."""
+        return {
+            "dtype": self.dtype,
+            "sizes": self.shape,
+            "strides": self.stride,
+            "offset": self.offset,
+            "conj": self.conj,
+            "neg": self.neg,
+        }
+
+    @property
     def is_row_major(self) -> bool:
         """Whether its elements lie as in a new tensor; the stride of a single element does not count."""
         expected = 1

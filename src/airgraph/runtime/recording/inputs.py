@@ -100,14 +100,19 @@ def bind_inputs(launch: Any, inputs: Sequence[CaptureInput], buffers: Mapping[in
     for each in inputs:
         if each.policy is InputPolicy.KEY or not each.is_watched:
             continue
-        seen = (getattr(engine().Strides, each.strides.value), each.with_offset, each.with_storage)
+        seen = {
+            "index": each.index,
+            "strides": getattr(engine().Strides, each.strides.value),
+            "with_offset": each.with_offset,
+            "with_storage": each.with_storage,
+        }
         if each.form is not None:
-            block = (each.form.block_begin, each.form.block_nbytes)
-            launch.add_copied_input(each.index, buffers[each.index], each.arg, *seen, *block)
+            block = {"block_begin": each.form.block_begin, "block_nbytes": each.form.block_nbytes}
+            launch.add_copied_input(buffer=buffers[each.index], like=each.arg, **seen, **block)
         elif each.policy is InputPolicy.KEEP:
-            launch.add_kept_input(each.index, each.arg, *seen)
+            launch.add_kept_input(theirs=each.arg, **seen)
         else:
-            launch.add_placed_input(each.index, each.arg, each.is_formed, *seen)
+            launch.add_placed_input(like=each.arg, is_formed=each.is_formed, **seen)
             if each.plan.role is InputRole.MUTATED:
                 launch.add_written_input(each.index, each.arg)
 

@@ -140,21 +140,22 @@ class _Form:
     with_storage: bool
 
     @classmethod
-    def of(cls, tensor: torch.Tensor, comparison: Strides, with_offset: bool, with_storage: bool) -> _Form:
+    def of(cls, tensor: torch.Tensor, *, strides: Strides, with_offset: bool, with_storage: bool) -> _Form:
         like: tuple[Any, ...] = (tensor.shape, tensor.dtype, tensor.device, tensor.is_conj(), tensor.is_neg())
         if with_offset or with_storage:
             like += (tensor.storage_offset(),)
         if with_storage:
             like += (tensor.untyped_storage().nbytes(),)
-        strides = tensor.stride()
-        if comparison is Strides.elements:
-            strides = tuple(s for size, s in zip(tensor.shape, strides, strict=True) if size > 1)
-        elif comparison is Strides.order:
-            strides = torch.empty_like(tensor, device="meta").stride()
-        return cls(like, strides, comparison, with_offset, with_storage)
+        compared = tensor.stride()
+        if strides is Strides.elements:
+            compared = tuple(s for size, s in zip(tensor.shape, compared, strict=True) if size > 1)
+        elif strides is Strides.order:
+            compared = torch.empty_like(tensor, device="meta").stride()
+        return cls(like, compared, strides, with_offset, with_storage)
 
     def is_of(self, tensor: torch.Tensor) -> bool:
-        return _Form.of(tensor, self.comparison, self.with_offset, self.with_storage) == self
+        agreed = {"with_offset": self.with_offset, "with_storage": self.with_storage}
+        return _Form.of(tensor, strides=self.comparison, **agreed) == self
 
 
 class _Inputs:
@@ -170,15 +171,17 @@ class _Inputs:
     def add_written_input(self, index: int, at: torch.Tensor) -> None:
         self._written.append(index)
 
-    def add_placed_input(self, index: int, like: torch.Tensor, is_formed: bool, *form: Any) -> None:
-        self._placed.append((index, like.data_ptr(), is_formed, _Form.of(like, *form)))
+    def add_placed_input(self, *, index: int, like: torch.Tensor, is_formed: bool, **form: Any) -> None:
+        self._placed.append((index, like.data_ptr(), is_formed, _Form.of(like, **form)))
 
-    def add_copied_input(self, index: int, buffer: torch.Tensor, like: torch.Tensor, *form: Any) -> None:
-        # How its memory is best copied concerns the native engine only.
-        self._copied.append((index, buffer, _Form.of(like, *form[:3])))
+    def add_copied_input(
+        self, *, index: int, buffer: torch.Tensor, like: torch.Tensor, block_begin: int, block_nbytes: int, **form: Any
+    ) -> None:
+        # How its memory is best copied, as one block or not, concerns the native engine only.
+        self._copied.append((index, buffer, _Form.of(like, **form)))
 
-    def add_kept_input(self, index: int, theirs: torch.Tensor, *form: Any) -> None:
-        self._copied.append((index, theirs, _Form.of(theirs, *form)))
+    def add_kept_input(self, *, index: int, theirs: torch.Tensor, **form: Any) -> None:
+        self._copied.append((index, theirs, _Form.of(theirs, **form)))
         self._kept.append((index, theirs, theirs.data_ptr()))
 
     def captured_address(self, index: int) -> int:
@@ -252,6 +255,7 @@ class DeviceLaunch(_Inputs):
 
     def __init__(
         self,
+        *,
         replay: Callable[[], None],
         device: str,
         policy: int,
@@ -304,19 +308,19 @@ class Launch(_Inputs):
     """As the native one, but outputs are copies, so none is ever overwritten."""
 
     def __init__(
-        self, tape: Tape, policy: int, neighbours: Neighbours, replay_lock: ReplayLock, name: str, follows: bool
+        self, *, tape: Tape, policy: int, neighbours: Neighbours, replay_lock: ReplayLock, name: str, follows: bool
     ) -> None:
         super().__init__(replay_lock, name)
         self._tape = tape
         self._storages: list[torch.Tensor] = []
-        self._outputs: list[tuple[Any, ...]] = []
+        self._outputs: list[tuple[int, dict[str, Any]]] = []
 
     def add_output_storage(self, slot: torch.Tensor) -> int:
         self._storages.append(slot)
         return len(self._storages) - 1
 
-    def add_output(self, storage: int, *spec: Any) -> None:
-        self._outputs.append((storage, *spec))
+    def add_output(self, *, storage: int, **spec: Any) -> None:
+        self._outputs.append((storage, spec))
 
     def held_outputs(self) -> int:
         return 0
@@ -324,11 +328,11 @@ class Launch(_Inputs):
     def _results(self) -> list[torch.Tensor]:
         self.replay()
         copies = [slot.clone() for slot in self._storages]
-        return [view_at(copies[storage], *spec) for storage, *spec in self._outputs]
+        return [view_at(copies[storage], **spec) for storage, spec in self._outputs]
 
     def blank(self) -> list[torch.Tensor]:
         zeros = [torch.zeros_like(slot) for slot in self._storages]
-        return [view_at(zeros[storage], *spec) for storage, *spec in self._outputs]
+        return [view_at(zeros[storage], **spec) for storage, spec in self._outputs]
 
     def replay(self) -> None:
         self._tape.replay()

@@ -107,6 +107,7 @@ def bytes_at(address: int, nbytes: int) -> torch.Tensor:
 
 def view_at(
     data: torch.Tensor,
+    *,
     dtype: torch.dtype,
     sizes: list[int],
     strides: list[int],
