@@ -56,7 +56,8 @@ class Variable:
 ENGINE = Variable(
     name="AIRGRAPH_ENGINE",
     meaning="what replays graphs on CPU: the native engine, or the same in Python, which is slow and shows whether a "
-    "fault is the native engine's; read once a process, at the first capture",
+    "fault is the native engine's; graphs of other devices run eagerly without the native one; read once a process, at "
+    "the first capture",
     accepted="`native`, `python`; another value raises `OptionError`",
     default="`native`",
 )

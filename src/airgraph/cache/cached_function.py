@@ -31,7 +31,7 @@ from airgraph.cache.store.ranks import ALONE, Ranks
 from airgraph.cache.tracing.trace import Executed, TraceRequest, full_name, short_name, trace
 from airgraph.cache.uncached import Uncached
 from airgraph.capture.ledger import CachedRecord, ledger
-from airgraph.errors import CacheError, CannotCapture, Unsuited
+from airgraph.errors import CacheError, CannotCapture, Unsuited, Unwritable
 from airgraph.memory.locks import renew_after_fork
 from airgraph.options import Options
 from airgraph.runtime.recording.collection import uncollected
@@ -267,6 +267,9 @@ class CachedFunction:
                     self._replaceable.append(path)
                     continue
                 entry = self._add(manifest, path, distrusted=True)
+            except Unwritable:
+                # No fault of the file: nothing can be captured on its device here.
+                raise
             except CacheError as error:
                 if self._strict:
                     raise

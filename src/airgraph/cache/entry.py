@@ -29,7 +29,17 @@ from airgraph.cache.format.torch_settings import State, settled
 from airgraph.cache.tracing.side_effects import why_no_item, why_not_written
 from airgraph.capture.callable import GraphedCallable
 from airgraph.capture.ledger import ledger
-from airgraph.errors import CacheError, CannotCapture, InternalError, NotAdmitted, OptionError, StreamError, Unsuited
+from airgraph.errors import (
+    CacheError,
+    CannotCapture,
+    InternalError,
+    NotAdmitted,
+    OptionError,
+    StreamError,
+    Unsuited,
+    UnsupportedGraph,
+    Unwritable,
+)
 from airgraph.options import Options
 from airgraph.passes.races import races_in
 from airgraph.passes.stream_check import check_streams
@@ -104,10 +114,14 @@ class Entry:
         # Before the file is blamed for what fails.
         engine()
         try:
+            runtime = runtime_for(self._device.type)
+        except UnsupportedGraph as error:
+            raise Unwritable(f"it cannot be captured: {error}") from error
+        try:
             # So that a structure that cannot be built is known before a call.
             build_result(manifest, roots.parameters, roots.fixed(), roots.function_globals)
             program = _program_of(manifest, options, ledger.next_name(function))
-            self._graphed = GraphedCallable(program, runtime_for(self._device.type), options, distrusted=distrusted)
+            self._graphed = GraphedCallable(program, runtime, options, distrusted=distrusted)
         except CacheError as error:
             raise CacheError(f"{path}: {error}") from error
         except (OptionError, InternalError):

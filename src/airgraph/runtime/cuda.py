@@ -45,9 +45,9 @@ class CudaRuntime(AcceleratorRuntime):
     )
 
     def __init__(self) -> None:
-        super().__init__()
         if not torch.cuda.is_available():
             raise UnsupportedGraph("torch finds no CUDA device")
+        super().__init__()
 
     @property
     def module(self) -> Any:

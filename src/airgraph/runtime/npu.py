@@ -50,13 +50,13 @@ class NpuRuntime(AcceleratorRuntime):
     )
 
     def __init__(self) -> None:
-        super().__init__()
         try:
             import torch_npu  # noqa: F401
         except ImportError as error:
             raise UnsupportedGraph(f"torch_npu cannot be imported ({error})") from error
         if not torch.npu.is_available():  # type: ignore[attr-defined]
             raise UnsupportedGraph("torch_npu finds no device")
+        super().__init__()
 
     @property
     def module(self) -> Any:

@@ -31,7 +31,7 @@ from airgraph.runtime.accelerator.stand_ins import StandIn, stand_ins_of, taken
 from airgraph.runtime.accelerator.streams import EventPool
 from airgraph.runtime.accelerator.timing import Timing
 from airgraph.runtime.careful import is_recording, recording
-from airgraph.runtime.engine.loading import engine
+from airgraph.runtime.engine.loading import engine, engine_status
 from airgraph.runtime.protocol import Capabilities
 from airgraph.runtime.recording.inputs import CaptureInput, buffer_forms
 from airgraph.runtime.timeline import Span
@@ -74,6 +74,13 @@ class AcceleratorRuntime(ABC):
     failures: tuple[Failure, ...]
 
     def __init__(self) -> None:
+        """Raises UnsupportedGraph without the native engine, which looks after the memory that outputs lie in."""
+        status = engine_status()
+        if not status.loaded:
+            remedy = str(status.remedy).removesuffix(".")
+            raise UnsupportedGraph(
+                f"graphs on {self.device_type} need the native engine, and {status.problem}. {remedy}"
+            )
         self._lock = threading.RLock()
         renew_after_fork(self, "_lock")
         self._side_streams: dict[int, Any] = {}

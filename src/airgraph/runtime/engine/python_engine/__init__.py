@@ -12,8 +12,6 @@ from airgraph.runtime.engine.python_engine.cache import (
 )
 from airgraph.runtime.engine.python_engine.replay import (
     Block,
-    DeviceLaunch,
-    DeviceNeighbours,
     HandGraph,
     Launch,
     LiveOutputs,
@@ -50,8 +48,6 @@ __all__ = [
     "MOVES_MEMORY",
     "Block",
     "CallReader",
-    "DeviceLaunch",
-    "DeviceNeighbours",
     "Door",
     "Gate",
     "HandGraph",

@@ -21,12 +21,7 @@ from airgraph.torch_internals.modes import mode_counts, take_off_modes, without_
 
 
 class Neighbours:
-    """Outputs are copies: nothing to know of them. age: grows when graphs captured before are outdated."""
-
-    age = 0
-
-
-DeviceNeighbours = Neighbours
+    """Outputs are copies: nothing to know of them."""
 
 
 def tells_captures_quickly(device: str) -> bool:
@@ -250,60 +245,6 @@ def _memory_of(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.as_strided((span_nbytes(tensor) // tensor.itemsize,), (1,))
 
 
-class DeviceLaunch(_Inputs):
-    """As the native one, but outputs are copies, so none is ever overwritten."""
-
-    def __init__(
-        self,
-        *,
-        replay: Callable[[], None],
-        device: str,
-        policy: int,
-        neighbours: Neighbours,
-        replay_lock: ReplayLock,
-        name: str,
-    ) -> None:
-        super().__init__(replay_lock, name)
-        self._neighbours = neighbours
-        self._age = neighbours.age
-        self._replay = replay
-        self._slots: list[torch.Tensor] = []
-
-    def add_output(self, slot: torch.Tensor) -> None:
-        self._slots.append(slot)
-
-    def meets_a_capture(self) -> bool:
-        """Of the current stream its caller knows."""
-        return False
-
-    def captured(self, others: bool) -> None:
-        if others:
-            self._neighbours.age += 1
-        self._age = self._neighbours.age
-
-    def held_outputs(self) -> int:
-        return 0
-
-    def _problem(self, args: list[Any]) -> InputProblem | None:
-        if self._age != self._neighbours.age:
-            return InputProblem(ProblemKind.OUTDATED)
-        return super()._problem(args)
-
-    def _results(self) -> list[torch.Tensor]:
-        self._replay()
-        return [slot.clone() for slot in self._slots]
-
-    def close(self) -> None:
-        """Nothing to do: see the class."""
-
-    @staticmethod
-    def leave_devices() -> None:
-        """Nothing to do: nothing is asked of a device when graphs go."""
-
-    def blank(self) -> list[torch.Tensor]:
-        return [torch.zeros_like(slot) for slot in self._slots]
-
-
 class Launch(_Inputs):
     """As the native one, but outputs are copies, so none is ever overwritten."""
 
@@ -344,7 +285,7 @@ class UsualCall:
     def __init__(
         self,
         *,
-        launch: Launch | DeviceLaunch,
+        launch: Launch,
         numbers: list[tuple[int, Any]],
         tally: list[int],
         with_care: set[int],
