@@ -20,21 +20,33 @@ def render() -> str:
     _, record = newest_record("architectures")
     architectures = record["architectures"]
     kinds = list(next(iter(architectures.values())))
-    rows = [(name, *(cell(result) for result in results.values())) for name, results in architectures.items()]
-    return block("architectures", rows, header=("architecture", *kinds))
+    rows = [(name, *(state(result) for result in results.values())) for name, results in architectures.items()]
+    noted: dict[tuple[str, str], list[str]] = {}
+    for name, results in architectures.items():
+        for kind, result in results.items():
+            if text := note(result):
+                noted.setdefault((kind, text), []).append(name)
+    notes = "\n".join(f"- {', '.join(names)} with {kind}: {text}" for (kind, text), names in noted.items())
+    return block("architectures", rows, header=("architecture", *kinds), more=[notes] if notes else [])
 
 
-def cell(result: dict[str, Any]) -> str:
+def state(result: dict[str, Any]) -> str:
     if result["raised"] is not None:
-        return f"fails: {quoted(result['raised'])}"
-    wrong = "" if result["right"] else "WRONG RESULTS; "
+        return "fails"
+    if not result["right"]:
+        return "WRONG RESULTS"
     if not result["cached"]:
-        return f"{wrong}not cached: {quoted(result['refused'])}"
+        return "not cached"
     if result["refused"] is not None:
-        return f"{wrong}cached, some calls not: {quoted(result['refused'])}"
-    if not result["read_again"]:
-        return f"{wrong}cached, but traced again at the next start"
-    return f"{wrong}cached" if result["cached"] == 1 else f"{wrong}cached, {result['cached']} graphs"
+        return "some calls cached"
+    return "cached" if result["read_again"] else "traced again"
+
+
+def note(result: dict[str, Any]) -> str:
+    """What the state leaves open."""
+    if (reason := result["raised"] or result["refused"]) is not None:
+        return quoted(reason)
+    return "" if result["cached"] == 1 else f"{result['cached']} graphs"
 
 
 def quoted(reason: str) -> str:

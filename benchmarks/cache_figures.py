@@ -5,9 +5,14 @@ python benchmarks/cache_figures.py
 
 from __future__ import annotations
 
-from figures import DOCS, block, newest_record, write
+from figures import DOCS, block, newest_record, with_unit, write
 
 PAGE = DOCS / "cache.md"
+WAYS = {
+    "airgraph, cache filled": "from the cache",
+    "airgraph": "traced by torch.compile",
+    "Inductor, caches filled": "Inductor with its caches filled",
+}
 
 
 def render() -> str:
@@ -16,15 +21,10 @@ def render() -> str:
     rows = []
     for result in record["workloads"].values():
         seconds = {way: row["median_s"] for way, row in result["starts"].items()}
-        cached, inductor = seconds["airgraph, cache filled"], seconds["Inductor, caches filled"]
-        rows.append(
-            (
-                f"{result['description']}: first result after a start",
-                f"{cached:.2f} s from the cache ({result['file_nbytes'] / 1e3:.0f} kB); traced by torch.compile "
-                f"{seconds['airgraph']:.2f} s; Inductor with its caches filled {inductor:.2f} s",
-            )
-        )
-    return block("cache", rows)
+        times = (f"{seconds[way]:.2f}" for way in WAYS)
+        rows.append((result["description"], *times, f"{result['file_nbytes'] / 1e3:.0f}"))
+    header = ("first result after a start", *with_unit("s", WAYS.values()), "file in the cache, kB")
+    return block("cache", rows, header=header)
 
 
 if __name__ == "__main__":

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DOCS", "END", "block", "newest_record", "write"]
+__all__ = ["DOCS", "block", "newest_record", "paragraph", "table", "with_unit", "write"]
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 END = "<!-- end of figures -->"
+# Of a line of a page.
+WIDTH = 128
 
 
 def newest_record(name: str, section: str = "") -> tuple[Path, dict[str, Any]]:
@@ -24,16 +28,18 @@ def newest_record(name: str, section: str = "") -> tuple[Path, dict[str, Any]]:
 
 def block(
     name: str,
-    rows: Sequence[tuple[str, ...]],
+    rows: Iterable[Sequence[str]],
     *,
-    header: tuple[str, ...] = ("what", "measured"),
+    header: Sequence[str],
     threads: str = "one thread",
     part: str = "",
     section: str = "",
+    more: Iterable[str] = (),
 ) -> str:
     """What was measured by benchmarks/NAME.py, as a table with its circumstances between markers.
 
-    part, section: of several tables of one benchmark, and what the record must have.
+    part, section: of several blocks of one benchmark, and what the record must have.
+    more: tables and paragraphs that follow.
     """
     path, record = newest_record(name, section)
     cpu, torch = record["machine"]["cpu"], record["versions"]["torch"]
@@ -42,12 +48,27 @@ def block(
         f"Measured {record['date'][:10]} on {cpu}, torch {torch}, {threads}:",
         f"[{path.name}](../benchmarks/results/{path.name}); `python benchmarks/{name}.py` repeats it.",
         "",
-        f"| {' | '.join(header)} |",
-        "|---" * len(header) + "|",
-        *(f"| {' | '.join(row)} |" for row in rows),
+        "\n\n".join([table(header, rows), *more]),
         END,
     ]
     return "\n".join(lines)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Of one value a cell, whose unit the header says."""
+    lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|", *(f"| {' | '.join(row)} |" for row in rows)]
+    return "\n".join(lines)
+
+
+def with_unit(unit: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Headers of columns of one unit."""
+    return tuple(f"{name}, {unit}" for name in names)
+
+
+def paragraph(text: str) -> str:
+    """In lines of the page's width; code stays in one piece."""
+    whole = re.sub("`[^`]+`", lambda code: code[0].replace(" ", "\0"), text)
+    return textwrap.fill(whole, WIDTH, break_long_words=False, break_on_hyphens=False).replace("\0", " ")
 
 
 def write(page: Path, name: str, rendered: str, part: str = "") -> None:

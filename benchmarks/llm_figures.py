@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from figures import DOCS, block, newest_record, write
+from figures import DOCS, block, newest_record, with_unit, write
 
 PAGE = DOCS / "kernels.md"
 NAMES = {
     "eager": "eager",
-    "inductor": "Inductor, max-autotune and freezing",
+    "inductor": "Inductor with max-autotune and freezing",
     "llama.cpp": "llama.cpp",
     "airgraph exact": '`kernels="exact"`',
     "airgraph": "airgraph",
-    "airgraph placed": "and `place_weights`",
+    "airgraph placed": "airgraph with `place_weights`",
 }
 WEIGHTS = {
     "fp32": "float32 (F32)",
@@ -33,7 +33,7 @@ def render() -> str:
     for threads, by_weights in record["decoding"].items():
         for weights, row in by_weights.items():
             rows.append((WEIGHTS[weights], threads, *_cells(row)))
-    header = ("tokens/s", "threads", *NAMES.values(), "best / llama.cpp")
+    header = ("weights", "threads", *with_unit("tokens/s", NAMES.values()), "best of airgraph / llama.cpp")
     return block("llm", rows, header=header, threads="SmolLM2-135M, a token at a time")
 
 
@@ -44,7 +44,7 @@ def render_qwen3() -> str:
     rows = [
         (threads, *(f"{row[name]['tokens_per_s']:.1f}" for name in names)) for threads, row in record["qwen3"].items()
     ]
-    header = ("tokens/s by threads", *(NAMES[name] for name in names))
+    header = ("threads", *with_unit("tokens/s", (NAMES[name] for name in names)))
     where = "a model of Qwen3-0.6B's sizes in bfloat16, random weights, a token at a time"
     return block("llm", rows, header=header, threads=where, part="qwen3", section="qwen3")
 
@@ -57,7 +57,7 @@ def render_prefill() -> str:
         (threads, *(f"{row[name]['prompts_per_s']:.2f}" for name in names), _times(row, "airgraph", "eager"))
         for threads, row in record["prefill"].items()
     ]
-    header = ("prompts/s by threads", *(NAMES[name] for name in names), "airgraph / eager")
+    header = ("threads", *with_unit("prompts/s", (NAMES[name] for name in names)), "airgraph / eager")
     where = "SmolLM2-135M in bfloat16, 128 tokens at once"
     return block("llm", rows, header=header, threads=where, part="prefill", section="prefill")
 
@@ -71,7 +71,7 @@ def render_loaded() -> str:
         one, two = row[f"{name}, 1 thread"], row[f"{name}, 2 threads"]
         rates = (f"{each['tokens_per_s']:.2f}" for each in (one, two))
         rows.append((name, *rates, f"{two['median_us'] / one['median_us']:.2f}"))
-    header = ("tokens/s", "1 thread", "2 threads", "time of 2 threads / of 1")
+    header = ("contender", *with_unit("tokens/s", ("1 thread", "2 threads")), "time of 2 threads / of 1")
     where = "SmolLM2-135M in bfloat16, each core with another process to run"
     return block("llm", rows, header=header, threads=where, part="loaded cores", section="loaded")
 

@@ -5,7 +5,7 @@ python benchmarks/memory_figures.py
 
 from __future__ import annotations
 
-from figures import DOCS, block, newest_record, write
+from figures import DOCS, block, newest_record, paragraph, write
 
 PAGE = DOCS / "memory.md"
 
@@ -16,37 +16,41 @@ def render() -> str:
     sharing, models, captures, checks = (record[name] for name in ("sharing", "models", "captures", "checks"))
     orders = {name: row for name, row in sharing["orders"].items() if name != "not shared"}
     apart = sharing["orders"]["not shared"]["pools_nbytes"]
-    alone = sharing["orders"]["not shared"]["sum_of_single_captures_nbytes"]
     arena = {name: row for name, row in record["arena"].items() if name != "measured"}
-    ratios = ", ".join(f"{name} {row['ratio']:.3f}" for name, row in orders.items())
-    rows = [
-        (f"{sharing['description']}, pool against the largest capture", ratios),
-        (
-            "the same without sharing",
-            f"{apart / 1e6:.1f} MB instead of {orders['ascending']['pools_nbytes'] / 1e6:.1f} MB; the sum of captures "
-            f"made alone is {alone / 1e6:.1f} MB",
-        ),
-        (
-            models["description"],
-            f"{models['ratio']:.3f} of the largest capture; {models['sum_of_captures_nbytes'] / 1e6:.1f} MB apart",
-        ),
-        (
-            f"arena against the lower bound (the most bytes alive at a step), {len(arena)} models",
-            f"at most {max(row['arena_ratio'] for row in arena.values()):.3f}",
-        ),
+    shared = [
+        *((f"{sharing['description']}, {order}", row["pools_nbytes"], row, apart) for order, row in orders.items()),
+        (models["description"], models["pool_nbytes"], models, models["sum_of_captures_nbytes"]),
         (
             f"{captures['captures']} captures, {captures['description']}",
-            f"{captures['elapsed_s']:.1f} s for {captures['nodes']} calls each; "
-            f"{captures['pools_nbytes'] / 1e6:.1f} MB instead of {captures['sum_of_captures_nbytes'] / 1e6:.0f} MB",
+            captures["pools_nbytes"],
+            captures,
+            captures["sum_of_captures_nbytes"],
         ),
-        (
-            "workload b, a call with all checks, copies and outputs against the tape alone",
-            f"{checks['ratio_with_all_checks']:.3f}",
-        ),
-        ("comparing 100 addresses", f"{checks['us_for_100_addresses']:.2f} µs"),
-        ("looking whether an output is held", _ns(checks["ns_an_output_not_held"])),
     ]
-    return block("memory", rows)
+    rows = [
+        (
+            what,
+            _megabytes(pool),
+            _megabytes(row["largest_capture_nbytes"]),
+            f"{pool / row['largest_capture_nbytes']:.3f}",
+            _megabytes(separate),
+        )
+        for what, pool, row, separate in shared
+    ]
+    header = ("graphs of one pool", "the pool, MB", "largest capture, MB", "pool / largest", "without sharing, MB")
+    costs = paragraph(
+        f"The arenas of {len(arena)} models take at most {max(row['arena_ratio'] for row in arena.values()):.3f} times "
+        f"their lower bound, the most bytes alive at a step. The {captures['captures']} captures, of "
+        f"{captures['nodes']} calls each, took {captures['elapsed_s']:.1f} s. A call of workload b with all checks, "
+        f"copies and outputs takes {checks['ratio_with_all_checks']:.3f} times as long as its tape alone; comparing "
+        f"100 addresses takes {checks['us_for_100_addresses']:.2f} µs, and looking whether an output is held "
+        f"{_ns(checks['ns_an_output_not_held'])}."
+    )
+    return block("memory", rows, header=header, more=(costs,))
+
+
+def _megabytes(nbytes: int) -> str:
+    return f"{nbytes / 1e6:.1f}"
 
 
 def _ns(value: float) -> str:

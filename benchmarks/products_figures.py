@@ -5,10 +5,16 @@ python benchmarks/products_figures.py
 
 from __future__ import annotations
 
-from figures import DOCS, block, newest_record, write
+from figures import DOCS, block, newest_record, with_unit, write
 
 PAGE = DOCS / "kernels.md"
-WAYS = ("fast", "one place", "packed", "exact", "eager")
+WAYS = {
+    "fast": '`kernels="fast"`',
+    "one place": "read at one place",
+    "packed": "with `pack_weights`",
+    "exact": '`kernels="exact"`',
+    "eager": "eager",
+}
 
 
 def render() -> str:
@@ -23,15 +29,7 @@ def render() -> str:
         for threads, cases in record["products"].items()
         for row in cases.values()
     ]
-    header = (
-        "µs each",
-        "threads",
-        '`kernels="fast"`',
-        "read at one place",
-        "and `pack_weights`",
-        '`kernels="exact"`',
-        "eager",
-    )
+    header = ("one product", "threads", *with_unit("µs", WAYS.values()))
     return block("products", rows, header=header, threads=record["machine"]["simd"])
 
 

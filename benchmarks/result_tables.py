@@ -6,9 +6,12 @@ python benchmarks/result_tables.py
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from figures import paragraph, table, with_unit
 
 HERE = Path(__file__).resolve().parent
 README = HERE.parent / "README.md"
@@ -95,13 +98,19 @@ def render() -> str:
         BEGIN,
         "## Replay on CPU",
         "",
-        f"Measured {_where(record)}, µs a call, in brackets the speed against eager under `inference_mode`. "
-        f"All numbers, two threads and spread: [{path.name}](../benchmarks/results/{path.name}); "
-        "`make bench` repeats them.",
+        paragraph(
+            f"Measured {_where(record)}. All numbers, two threads and spread: "
+            f"[{path.name}](../benchmarks/results/{path.name}); `make bench` repeats them."
+        ),
         "",
     ]
-    lines += _workloads(record["workloads"][THREADS])
-    lines += ["", *_first_calls(record["workloads"][THREADS])]
+    workloads = record["workloads"][THREADS]
+    lines += _workloads(
+        workloads,
+        ("median_us", "µs a call", lambda value: f"{value:.{1 if value < 100 else 0}f}"),
+        ("speedup_over_eager", "times as fast as eager under `inference_mode`", lambda value: f"{value:.2f}"),
+    )
+    lines += ["", _first_calls(workloads)]
     if "smollm2" in record:
         lines += ["", *_decoding(record["smollm2"])]
     lines += [
@@ -119,31 +128,33 @@ def render() -> str:
     return "\n".join([*lines, END])
 
 
-def _workloads(results: dict[str, Any]) -> list[str]:
+def _workloads(results: dict[str, Any], *columns: tuple[str, str, Callable[[float], str]]) -> list[str]:
+    """What the workloads are, and a table of contenders for each field: its name, what it is, and how it is written."""
     lines = [f"- **{name}**: {result['description']}" for name, result in results.items()]
-    lines += ["", f"| | {' | '.join(results)} |", "|---|" + "---|" * len(results)]
-    # One of a single workload is among the others' last.
-    for contender in max((result["contenders"] for result in results.values()), key=len):
-        cells = []
-        for result in results.values():
-            numbers = result["contenders"].get(contender)
-            if numbers is None:
-                cells.append("")
-                continue
-            digits = 1 if numbers["median_us"] < 100 else 0
-            cells.append(f"{numbers['median_us']:.{digits}f} ({numbers['speedup_over_eager']:.2f}x)")
-        lines.append(f"| {contender} | {' | '.join(cells)} |")
+    # In the order in which they first come; one of a single workload is among the others' last.
+    longest_first = sorted(results.values(), key=lambda result: -len(result["contenders"]))
+    contenders = dict.fromkeys(each for result in longest_first for each in result["contenders"])
+    for field, what, written in columns:
+        rows = []
+        for contender in contenders:
+            found = [result["contenders"].get(contender) for result in results.values()]
+            rows.append((contender, *(written(each[field]) if each else "" for each in found)))
+        lines += ["", table((what, *results), rows)]
     return lines
 
 
-def _first_calls(results: dict[str, Any]) -> list[str]:
-    cells = [
-        f"{name} {first['inductor_s']:.1f} s against {first['airgraph_s']:.2f} s, of which capture "
-        f"{first['airgraph_capture_ms'] / 1e3:.3f} s"
+def _first_calls(results: dict[str, Any]) -> str:
+    rows = [
+        (
+            name,
+            f"{first['inductor_s']:.1f}",
+            f"{first['airgraph_s']:.2f}",
+            f"{first['airgraph_capture_ms'] / 1e3:.3f}",
+        )
         for name, first in ((name, result["first_call"]) for name, result in results.items())
         if first
     ]
-    return [f"First call, Inductor against airgraph: {'; '.join(cells)}."]
+    return table(("first call", *with_unit("s", ("Inductor", "airgraph", "of which capture"))), rows)
 
 
 def _decoding(smollm2: dict[str, Any]) -> list[str]:
@@ -159,8 +170,10 @@ def _decoding(smollm2: dict[str, Any]) -> list[str]:
         median(memory["airgraph"][field]) / median(memory["eager"][field]) for field in ("peak_nbytes", "decode_nbytes")
     )
     return [
-        f"SmolLM2-135M decodes {' and '.join(rates)}, the same tokens as eager; peak memory of the process "
-        f"{peak:.3f} of eager's ({after:.3f} when the loading of the weights is left out)."
+        paragraph(
+            f"SmolLM2-135M decodes {' and '.join(rates)}, the same tokens as eager; peak memory of the process "
+            f"{peak:.3f} of eager's ({after:.3f} when the loading of the weights is left out)."
+        )
     ]
 
 
@@ -168,15 +181,20 @@ def _starts(path: Path | None) -> list[str]:
     if path is None:
         return []
     record = json.loads(path.read_text(encoding="utf-8"))
-    found = [
-        f"{way} {row['first_s']['median']:.3f} s ({row['first_s']['q1']:.3f} to {row['first_s']['q3']:.3f}"
-        f"{'' if row['dynamo'] else ', without importing Dynamo'})"
+    rows = [
+        (way, *(f"{row['first_s'][field]:.3f}" for field in ("median", "q1", "q3")), "yes" if row["dynamo"] else "no")
         for way, row in record["rows"].items()
     ]
     return [
-        "Second start of the cache script of TorchAir's documentation, from the model on its device to a first result: "
-        f"{'; '.join(found)} (medians and quartiles of {record['measured']['rounds']} starts each, npu simulated; "
-        f"[{path.name}](../benchmarks/results/{path.name}), `benchmarks/torchair_starts.py`)."
+        paragraph(
+            "Second start of the cache script of TorchAir's documentation, from the model on its device to a first "
+            f"result: {record['measured']['rounds']} starts each, npu simulated "
+            f"([{path.name}](../benchmarks/results/{path.name}), `benchmarks/torchair_starts.py`)."
+        ),
+        "",
+        table(
+            ("second start", *with_unit("s", ("median", "first quartile", "third quartile")), "imports Dynamo"), rows
+        ),
     ]
 
 
@@ -187,10 +205,12 @@ def _generate() -> list[str]:
     record = json.loads(path.read_text(encoding="utf-8"))
     first, second, tracing = record["first_s"], record["second_s"], record["tracing_start"]
     return [
-        f"`generate` of transformers with a cached `model.forward` ({record['model']}): the first answer of a second "
-        f"start after {first['median']:.2f} s ({first['q1']:.2f} to {first['q3']:.2f}), the second after "
-        f"{second['median']:.2f} s; at the start that traces the first takes {tracing['first_s']:.0f} s "
-        f"([{path.name}](../benchmarks/results/{path.name}))."
+        paragraph(
+            f"`generate` of transformers with a cached `model.forward` ({record['model']}): the first answer of a "
+            f"second start after {first['median']:.2f} s ({first['q1']:.2f} to {first['q3']:.2f}), the second after "
+            f"{second['median']:.2f} s; at the start that traces the first takes {tracing['first_s']:.0f} s "
+            f"([{path.name}](../benchmarks/results/{path.name}))."
+        )
     ]
 
 
@@ -198,22 +218,21 @@ def _npu(path: Path | None) -> list[str]:
     if path is None:
         return ["The NPU path has not been measured yet: `make bench-npu`."]
     record = json.loads(path.read_text(encoding="utf-8"))
-    workloads = record["workloads"]
-    lines = [
-        f"## Ascend, host time only\n\nMeasured {record['date'][:10]} with the real torch_npu "
-        f"{record['versions']['torch_npu']} on a [simulated runtime](../simcann/README.md) with kernels off, which "
-        f"says nothing about a card's speed; processes interleaved, medians, µs a call, in brackets how many times "
-        f"airgraph's ([{path.name}](../benchmarks/results/{path.name}), `make bench-npu`):",
+    return [
+        "## Ascend, host time only",
         "",
-        f"| | {' | '.join(result['description'] for result in workloads.values())} |",
-        "|---|" + "---|" * len(workloads),
+        paragraph(
+            f"Measured {record['date'][:10]} with the real torch_npu {record['versions']['torch_npu']} on a "
+            "[simulated runtime](../simcann/README.md) with kernels off, which says nothing about a card's speed; "
+            f"processes interleaved, medians ([{path.name}](../benchmarks/results/{path.name}), `make bench-npu`)."
+        ),
+        "",
+        *_workloads(
+            record["workloads"],
+            ("median_us", "µs a call", lambda value: f"{value:.1f}"),
+            ("airgraph_speedup", "times as long as airgraph", lambda value: f"{value:.2f}"),
+        ),
     ]
-    # In the order in which they first come.
-    for contender in dict.fromkeys(each for result in workloads.values() for each in result["contenders"]):
-        rows = [result["contenders"].get(contender) for result in workloads.values()]
-        cells = [f"{row['median_us']:.1f} ({row['airgraph_speedup']:.2f}x)" if row else "" for row in rows]
-        lines.append(f"| {contender} | {' | '.join(cells)} |")
-    return lines
 
 
 def _cuda_host(path: Path | None) -> list[str]:
@@ -221,25 +240,27 @@ def _cuda_host(path: Path | None) -> list[str]:
         return []
     record = json.loads(path.read_text(encoding="utf-8"))
     workloads, memory, captures = record["workloads"], record["memory"], record["captures"]
-    lines = [
-        f"## Host time of a call on CUDA\n\nMeasured {record['date'][:10]} with torch {record['versions']['torch']} on "
-        "a "
-        f"[simulated runtime](../simcuda/README.md) with kernels off, which says nothing about a card's speed or its "
-        f"driver's; processes interleaved, medians, µs a call ([{path.name}](../benchmarks/results/{path.name}), "
-        "`benchmarks/cuda_graphs.py --simulate`). Eager operators are slow there: Python gives their outputs' shapes.",
-        "",
-        f"| | {' | '.join(result['description'] for result in workloads.values())} |",
-        "|---|" + "---|" * len(workloads),
+    own = [
+        (figure, *(f"{result['own_us'][figure]['median_us']:.1f}" for result in workloads.values()))
+        for figure in next(iter(workloads.values()))["own_us"]
     ]
-    for contender in next(iter(workloads.values()))["contenders"]:
-        cells = [f"{result['contenders'][contender]['median_us']:.1f}" for result in workloads.values()]
-        lines.append(f"| {contender} | {' | '.join(cells)} |")
-    for figure in next(iter(workloads.values()))["own_us"]:
-        cells = [f"{result['own_us'][figure]['median_us']:.1f}" for result in workloads.values()]
-        lines.append(f"| {figure} (differences within rounds) | {' | '.join(cells)} |")
-    ratios = [f"{order} {ratio:.2f}" for order, ratio in memory["over_largest_alone"].items() if "alone" not in order]
-    lines += [
+    lines = [
+        "## Host time of a call on CUDA",
         "",
+        paragraph(
+            f"Measured {record['date'][:10]} with torch {record['versions']['torch']} on a "
+            "[simulated runtime](../simcuda/README.md) with kernels off, which says nothing about a card's speed or "
+            f"its driver's; processes interleaved, medians ([{path.name}](../benchmarks/results/{path.name}), "
+            "`benchmarks/cuda_graphs.py --simulate`). Eager operators are slow there: Python gives their outputs' "
+            "shapes."
+        ),
+        "",
+        *_workloads(workloads, ("median_us", "µs a call", lambda value: f"{value:.1f}")),
+        "",
+        table(("differences within rounds, µs a call", *workloads), own),
+    ]
+    ratios = [f"{order} {ratio:.2f}" for order, ratio in memory["over_largest_alone"].items() if "alone" not in order]
+    reserved = (
         f"Reserved memory for seven batch sizes of a {memory['description']}, against the largest alone, by the order "
         f"in which they are captured: {', '.join(ratios)}. "
         + "; ".join(
@@ -247,9 +268,9 @@ def _cuda_host(path: Path | None) -> list[str]:
             f"{row['first_call_ms']:.0f} ms, eager {row['eager_ms']:.0f} ms"
             for live, row in captures["beside"].items()
         ).capitalize()
-        + ".",
-    ]
-    return lines
+        + "."
+    )
+    return [*lines, "", paragraph(reserved)]
 
 
 def _cuda(path: Path | None) -> list[str]:

@@ -5,7 +5,7 @@ python benchmarks/small_kernels_figures.py
 
 from __future__ import annotations
 
-from figures import DOCS, block, newest_record, write
+from figures import DOCS, block, newest_record, with_unit, write
 
 PAGE = DOCS / "kernels.md"
 
@@ -17,7 +17,7 @@ def render() -> str:
         (row["description"], *(f"{row['median_q1_q3_us'][name][0]:.2f}" for name in ("fast", "exact", "eager")))
         for row in record["small_kernels"].values()
     ]
-    header = ("µs each", '`kernels="fast"`', '`kernels="exact"`', "eager")
+    header = ("one operator", *with_unit("µs", ('`kernels="fast"`', '`kernels="exact"`', "eager")))
     return block("small_kernels", rows, header=header)
 
 

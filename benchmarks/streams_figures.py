@@ -5,7 +5,7 @@ python benchmarks/streams_figures.py
 
 from __future__ import annotations
 
-from figures import DOCS, END, block, newest_record, write
+from figures import DOCS, block, newest_record, paragraph, with_unit, write
 
 PAGE = DOCS / "streams.md"
 
@@ -23,12 +23,10 @@ def render() -> str:
         gain = f"{found['to_one_stream']:.2f}" if found["threads"] > 1 else "–"
         rows.append((what, *medians, gain, f"{found['to_two_threads']:.2f}"))
     header = (
-        "µs a replay",
-        "two streams",
-        "one stream",
-        "one stream, 2 threads",
-        "times one stream",
-        "times 2 threads",
+        "a replay",
+        *with_unit("µs", ("two streams", "one stream", "one stream with 2 threads")),
+        "times as fast as one stream",
+        "times as fast as one stream with 2 threads",
     )
     cost = record["fork_and_join"]
     hot, idle, busy = cost["hot_us"], cost["after_idling_us"], cost["on_busy_cores_us"]
@@ -49,8 +47,7 @@ def render() -> str:
             f" Between the two cores of this machine a number there and one back take {span} µs; a fork and a join are "
             "these two, and what the other stream reads and writes goes the same ways."
         )
-    table = block("streams", rows, header=header, threads="two cores")
-    return table.replace(END, f"\n{costs}\n{END}")
+    return block("streams", rows, header=header, threads="two cores", more=(paragraph(costs),))
 
 
 if __name__ == "__main__":

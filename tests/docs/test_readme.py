@@ -26,27 +26,25 @@ def _benchmark(name: str) -> ModuleType:
 
 
 def test_the_results_are_those_of_the_newest_json() -> None:
+    _benchmark("figures")
     module = _benchmark("result_tables")
     assert module.summary() in module.README.read_text(), "run: python benchmarks/result_tables.py"
     assert module.render() in module.PAGE.read_text(), "run: python benchmarks/result_tables.py"
 
 
 def test_the_figures_of_the_memory_page_are_those_of_the_newest_json() -> None:
-    _benchmark("result_tables")
     _benchmark("figures")
     module = _benchmark("memory_figures")
     assert module.render() in module.PAGE.read_text(), "run: python benchmarks/memory_figures.py"
 
 
 def test_the_figures_of_the_passes_page_are_those_of_the_newest_json() -> None:
-    _benchmark("result_tables")
     _benchmark("figures")
     module = _benchmark("passes_figures")
     assert module.render() in module.PAGE.read_text(), "run: python benchmarks/passes_figures.py"
 
 
 def test_the_figures_of_the_page_of_streams_are_those_of_the_newest_json() -> None:
-    _benchmark("result_tables")
     _benchmark("figures")
     module = _benchmark("streams_figures")
     assert module.render() in module.PAGE.read_text(), "run: python benchmarks/streams_figures.py"
@@ -60,13 +58,27 @@ def test_the_figures_of_the_page_of_streams_are_those_of_the_newest_json() -> No
     ],
 )
 def test_the_figures_of_other_pages_are_those_of_the_newest_json(name: str) -> None:
-    _benchmark("result_tables")
     _benchmark("figures")
     module = _benchmark(name)
     renders = [each for of, each in vars(module).items() if of == "render" or of.startswith("render_")]
     assert renders
     for render in renders:
         assert render() in module.PAGE.read_text(), f"run: python benchmarks/{name}.py"
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["README.md", *(f"docs/{name}.md" for name in ("cache", "kernels", "memory", "passes", "results", "streams"))],
+)
+def test_a_cell_of_a_table_of_figures_is_one_value(page: str) -> None:
+    """A number alone, or words; its unit stands in the header, or in a column of units."""
+    text = (_ROOT / page).read_text()
+    blocks = re.findall(r"<!-- (?:figures|results): written by (.*?)<!-- end of ", text, re.DOTALL)
+    tables = [table for block in blocks for table in re.findall(r"^\|---.*\n((?:\|.*\n)+)", block, re.MULTILINE)]
+    # The first column says what the row is of.
+    cells = [cell.strip() for table in tables for row in table.splitlines() for cell in row.split("|")[2:-1]]
+    assert cells
+    assert [cell for cell in cells if not re.fullmatch(r"-?[\d.]+|\D*", cell)] == []
 
 
 def test_the_example_of_the_cache_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
