@@ -33,22 +33,22 @@ def summary() -> str:
     lines = [
         BEGIN,
         "",
-        "| case | unit | airgraph | best peer | its name | times as fast |",
-        "|---|---|---|---|---|---|",
+        "| case | airgraph, µs | best peer, µs | best peer | times as fast |",
+        "|---|---|---|---|---|",
     ]
     for result in record["workloads"][THREADS].values():
         medians = {name: each["median_us"] for name, each in result["contenders"].items()}
         peer = min(filter(_is_peer, medians), key=lambda name: medians[name])
         ours, theirs = medians[OURS], medians[peer]
-        lines.append(_row(result["description"], "µs a call", ours, theirs, peer, theirs / ours))
+        lines.append(_row(result["description"], ours, theirs, peer))
     tokens, where = _tokens()
     return "\n".join(
         [*lines, *tokens, "", f"Calls: measured {_where(record)}. {where}[All results](docs/results.md).", END]
     )
 
 
-def _row(case: str, unit: str, ours: float, theirs: float, peer: str, ratio: float) -> str:
-    return f"| {case} | {unit} | {ours:.1f} | {theirs:.1f} | {peer} | {ratio:.2f} |"
+def _row(case: str, ours: float, theirs: float, peer: str) -> str:
+    return f"| {case} | {ours:.1f} | {theirs:.1f} | {peer} | {theirs / ours:.2f} |"
 
 
 def _is_peer(name: str) -> bool:
@@ -65,11 +65,11 @@ def _tokens() -> tuple[list[str], str]:
     lines = []
     for threads, by_weights in record["decoding"].items():
         for weights, row in by_weights.items():
-            rate = {name: each["tokens_per_s"] for name, each in row.items()}
-            ours = max(rate.pop(name) for name in list(rate) if name.startswith("airgraph"))
-            peer = max(rate, key=lambda name: rate[name])
-            case = f"SmolLM2-135M decoding in {weights}, {threads} thread{'s' if threads != '1' else ''}"
-            lines.append(_row(case, "tokens/s", ours, rate[peer], peer, ours / rate[peer]))
+            medians = {name: each["median_us"] for name, each in row.items()}
+            ours = min(medians.pop(name) for name in list(medians) if name.startswith("airgraph"))
+            peer = min(medians, key=lambda name: medians[name])
+            case = f"a token of SmolLM2-135M in {weights}, {threads} thread{'s' if threads != '1' else ''}"
+            lines.append(_row(case, ours, medians[peer], peer))
     where = (
         f"Tokens: {record['date'][:10]} on {record['machine']['cpu']}, each contender in a process of its own, "
         "airgraph with weights where they are or in huge pages ([all of it](docs/kernels.md#what-was-measured)). "
