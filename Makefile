@@ -20,6 +20,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # CUDA=0 leaves out the tests on the simulated CUDA runtime.
 CUDA ?= 1
+WITH_NPU := $(filter-out 0,$(NPU))
+WITH_CUDA := $(filter-out 0,$(CUDA))
 NPU_VENV := .venv-npu
 NPU_BIN := $(NPU_VENV)/bin
 CUDA_VENV := .venv-cuda
@@ -47,6 +49,7 @@ ifndef TOGETHER
 endif
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-main test-npu test-cuda test-wheel test-python wheel lint bench bench-npu test-sanitizers clean
+.PHONY: beside test-simcann hostile-npu usual-npu hostile-cuda usual-cuda
 .PHONY: prepared browser check-headers check-tidy check-types check-style simulated-npu simulated-cuda
 
 help:
@@ -68,9 +71,10 @@ demo: $(STAMPS)/demo
 
 test:
 	$(MAKE) TOGETHER=1 -j2 --output-sync=line prepared
-	$(MAKE) $(if $(filter 0,$(NPU)),,test-npu) $(if $(filter 0,$(CUDA)),,test-cuda) test-main WHEEL=--wheel
+	$(MAKE) TOGETHER=1 -j2 --output-sync=target beside
+	$(MAKE) $(WITH_NPU:%=usual-npu) $(WITH_CUDA:%=usual-cuda) test-main WHEEL=--wheel
 
-prepared: $(if $(filter 0,$(NPU)),,simulated-npu) $(if $(filter 0,$(CUDA)),,simulated-cuda) browser $(STAMPS)/dev lint wheel
+prepared: $(WITH_NPU:%=simulated-npu) $(WITH_CUDA:%=simulated-cuda) browser $(STAMPS)/dev lint wheel
 
 test-main: $(STAMPS)/dev browser
 	$(WITH_VENV) python -m pytest -n $(WORKERS) --dist worksteal $(WHEEL) $(PYTEST_ARGS)
@@ -78,22 +82,36 @@ test-main: $(STAMPS)/dev browser
 simulated-npu: $(STAMPS)/npu
 	$(WITH_VENV) cmake --build simcann/build
 
-test-npu: simulated-npu $(STAMPS)/dev
+# None of these keeps two processors busy alone.
+beside: $(WITH_NPU:%=hostile-npu) $(WITH_CUDA:%=hostile-cuda) $(WITH_NPU:%=test-simcann)
+
+test-npu: test-simcann hostile-npu usual-npu
+
+test-simcann: simulated-npu $(STAMPS)/dev
 	$(WITH_VENV) ctest --test-dir simcann/build --output-on-failure
 	$(NPU_BIN)/python -m pytest simcann/tests --ignore $(OF_PROCESSES) $(PYTEST_ARGS)
+
+hostile-npu: simulated-npu $(STAMPS)/dev
+	SIMCANN_SCHEDULE=adversarial $(NPU_BIN)/python -m pytest $(FOR_HOSTILE) --device npu $(PYTEST_ARGS)
+
+usual-npu: simulated-npu $(STAMPS)/dev
 	$(NPU_BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance tests/npu tests/torchair $(OF_PROCESSES) --device npu \
 	    $(addprefix --ignore ,$(HOSTILE)) $(PYTEST_ARGS)
-	SIMCANN_SCHEDULE=adversarial $(NPU_BIN)/python -m pytest $(FOR_HOSTILE) --device npu $(PYTEST_ARGS)
 
 # Where the CUDA build cannot be had, one line says so, nothing fails for that, and the next make asks again.
 simulated-cuda: $(STAMPS)/cuda
 	@[ -s $< ] || $(WITH_VENV) cmake --build simcuda/build
 
-test-cuda: simulated-cuda $(STAMPS)/dev
+test-cuda: hostile-cuda usual-cuda
+
+hostile-cuda: simulated-cuda $(STAMPS)/dev
+	@[ -s $(STAMPS)/cuda ] \
+	|| SIMCUDA_SCHEDULE=adversarial $(CUDA_BIN)/python -m pytest $(FOR_HOSTILE) --device cuda $(PYTEST_ARGS)
+
+usual-cuda: simulated-cuda $(STAMPS)/dev
 	@if [ -s $(STAMPS)/cuda ]; then cat $(STAMPS)/cuda && rm $(STAMPS)/cuda $(STAMPS)/cuda-environment; else \
 	    $(CUDA_BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance tests/cuda $(ALSO_ON_CUDA) \
-	        --device cuda $(addprefix --ignore ,$(HOSTILE)) $(PYTEST_ARGS) \
-	    && SIMCUDA_SCHEDULE=adversarial $(CUDA_BIN)/python -m pytest $(FOR_HOSTILE) --device cuda $(PYTEST_ARGS); \
+	        --device cuda $(addprefix --ignore ,$(HOSTILE)) $(PYTEST_ARGS); \
 	fi
 
 # One for each Python: make wheel PYTHON=python3.12 VENV=.venv-3.12. torch's own libraries are left out of it.
