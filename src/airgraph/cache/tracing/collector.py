@@ -23,7 +23,6 @@ from airgraph.program.stream_at_the_end import ENDS_ON_ANOTHER_STREAM, leaves_an
 from airgraph.program.support import check_capturable
 from airgraph.program.tensor_parts import take_apart
 from airgraph.runtime.engine.loading import engine
-from airgraph.runtime.registry import runtime_for
 from airgraph.torch_internals import aot, dynamo
 from airgraph.torch_internals.symbolic_shapes import wrapped_by_dynamo
 
@@ -146,7 +145,6 @@ class Collector:
         self.program = prepare(lowered, self.sources, self._options, inputs, reduced.positions, name=name)
         self.sources = [self.sources[position] for position in reduced.positions]
         try:
-            runtime_for(self.program.device.type)
             check_capturable(lowered, self.program.device)
         except UnsupportedGraph as error:
             raise Unwritable(f"it cannot be captured: {error}") from error

@@ -39,13 +39,14 @@ from airgraph.cache.tracing.open_floats import (
     floats_as_inputs,
 )
 from airgraph.cache.tracing.sizes import check_numbers, shape_guards
-from airgraph.errors import CacheError, Unwritable
+from airgraph.errors import CacheError, UnsupportedGraph, Unwritable
 from airgraph.memory.locks import renew_after_fork
 from airgraph.options import Options
 from airgraph.passes.pattern_fusion import registered_functions
 from airgraph.program.code_identity import at_once, digest_of_code, goes_by_version
 from airgraph.program.collectives import groups_of
 from airgraph.program.program import CaptureProgram
+from airgraph.runtime.registry import runtime_for
 from airgraph.torch_internals import dynamo
 from airgraph.torch_internals.symbolic_shapes import each_size_for_itself
 
@@ -180,12 +181,21 @@ def _traced(request: TraceRequest, read: Reader, floats: FloatInputs | None) -> 
             raise observed.obstacle
         if collector.program is None:
             raise Unwritable("it computes nothing with tensors, so there is no graph")
-        if collector.program.device.type == "meta":
-            raise Unwritable("its tensors lie on meta, where they have no values")
+        _check_device(collector.program.device)
         return _manifest(request, collector, collector.program, result, read, observed)
     finally:
         # Dynamo keeps backends, and this one would keep the model.
         collector.forget()
+
+
+def _check_device(device: torch.device) -> None:
+    """Raises Unwritable where nothing can be captured on it, now and here."""
+    if device.type == "meta":
+        raise Unwritable("its tensors lie on meta, where they have no values")
+    try:
+        runtime_for(device.type)
+    except UnsupportedGraph as error:
+        raise Unwritable(f"it cannot be captured: {error}") from error
 
 
 def _manifest(
