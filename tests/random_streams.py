@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import torch
 from hypothesis import strategies as st
 from torch import nn
@@ -13,10 +15,26 @@ from airgraph.program.streams import put_on
 __all__ = ["STEPS", "copied_at_the_end", "graph_of", "module_of"]
 
 _aten = torch.ops.aten
+_OF_SEVERAL = (_aten.sort.default, _aten._foreach_mul.Scalar)
 _STREAMS = (None, "a", "b", "c")
 # Of a program: what a step does, on which stream, and numbers that choose its operands.
 STEPS = st.tuples(
-    st.sampled_from(["add", "relu", "clone", "add_", "view", "record", "wait", "cat", "to its dtype", "mul 1"]),
+    st.sampled_from(
+        [
+            "add",
+            "relu",
+            "clone",
+            "add_",
+            "view",
+            "record",
+            "wait",
+            "cat",
+            "to its dtype",
+            "mul 1",
+            "sort",
+            "both doubled",
+        ]
+    ),
     st.sampled_from(_STREAMS),
     st.integers(0, 99),
     st.integers(0, 99),
@@ -50,6 +68,18 @@ def graph_of(steps: list[tuple[str, str | None, int, int]]) -> Graph:
             for half in halves:
                 put_on(half, stream)
             node = graph.call_function(_aten.cat.default, (halves,))
+        elif kind in ("sort", "both doubled"):
+            # Of several results.
+            whole = (
+                graph.call_function(_aten.sort.default, (left,))
+                if kind == "sort"
+                else graph.call_function(_aten._foreach_mul.Scalar, ([left, right], 2.0))
+            )
+            put_on(whole, stream)
+            node = graph.call_function(operator.getitem, (whole, 0))
+            if kind == "both doubled":
+                values.append(graph.call_function(operator.getitem, (whole, 1)))
+                put_on(values[-1], stream)
         elif kind == "to its dtype":
             node = graph.call_function(_aten._to_copy.default, (left,), {"dtype": torch.float32})
         elif kind == "mul 1":
@@ -73,7 +103,7 @@ def copied_at_the_end(gm: GraphModule, first: int, second: int, device: str = "c
     output = gm.graph.output_node()
     x, y = gm.graph.find_nodes(op="placeholder")
     made = [node for node in gm.graph.nodes if node.op == "call_function" and event_of(node) is None]
-    values = [node for node in made if node.target is not _aten.slice.Tensor]
+    values = [node for node in made if node.target not in (_aten.slice.Tensor, *_OF_SEVERAL)]
     # What is handed out is made by itself: an argument that is returned is AOTAutograd's business.
     results = []
     for node in output.args[0]:
@@ -86,5 +116,6 @@ def copied_at_the_end(gm: GraphModule, first: int, second: int, device: str = "c
     output.args = (tuple(results),)
     for node in gm.graph.nodes:
         if node.op == "placeholder" or (node.op == "call_function" and event_of(node) is None):
-            node.meta["val"] = torch.empty(32 if node.target is _aten.slice.Tensor else 64, device=device)
+            value = torch.empty(32 if node.target is _aten.slice.Tensor else 64, device=device)
+            node.meta["val"] = (value, value.clone()) if node.target in _OF_SEVERAL else value
     gm.recompile()

@@ -74,10 +74,22 @@ def test_the_same_is_computed_once() -> None:
     torch.testing.assert_close(gm(a, b), (a + b) * torch.relu(a + b) + a + 2 * b)
 
 
+def test_several_results_are_computed_once_where_none_is_handed_out() -> None:
+    gm = _traced(lambda a, b: a.sort(1)[0] * a.sort(1)[1] + a.sort(1)[0])
+    # Two operators, and both results of each.
+    assert share_common_subexpressions(gm) == 6
+    assert len(gm.graph.find_nodes(op="call_function", target=_aten.sort.default)) == 1
+    a, b = torch.randn(4, 6), torch.randn(4, 6)
+    values, places = a.sort(1)
+    torch.testing.assert_close(gm(a, b), values * places + values)
+
+
 @pytest.mark.parametrize(
     "program",
     [
         lambda a, b: (a + b, a + b),
+        lambda a, b: (a.sort(1)[0], a.sort(1)[0]),
+        lambda a, b: (a.sort(1)[0].add_(1), a.sort(1)[0] * 2),
         lambda a, b: (a + 1) * (a + 1.0) * (a + True),
         lambda a, b: torch.rand_like(a) + torch.rand_like(a),
         lambda a, b: (before := a * 2, a.add_(b), before + a * 2)[2],

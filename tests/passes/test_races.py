@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,10 +30,14 @@ _aten = torch.ops.aten
 
 
 def _memory_of(node: Node) -> Node:
-    """What a node of these programs lies in."""
-    while is_view(node) or node.target is _aten.add_.Tensor:
+    """What a node of these programs lies in; of several results each is taken out once."""
+    while node.target is not operator.getitem and (is_view(node) or node.target is _aten.add_.Tensor):
         node = node.args[0]  # type: ignore[assignment]
     return node
+
+
+def _made_by(node: Node) -> list[Node]:
+    return [each for each in node.users if each.target is operator.getitem] or [node]
 
 
 def _observations(graph: Graph) -> set[frozenset[tuple[Node, Node, Node | None]]]:
@@ -62,7 +67,7 @@ def _observations(graph: Graph) -> set[frozenset[tuple[Node, Node, Node | None]]
                 continue
             marks = event_of(node) is not None or is_view(node)
             used = [] if marks else [_memory_of(each) for each in node.all_input_nodes]
-            written = [] if marks else [_memory_of(each) for each in written_nodes(node)] or [node]
+            written = [] if marks else [_memory_of(each) for each in written_nodes(node)] or _made_by(node)
             events = [(node, memory, writers.get(memory)) for memory in (*used, *written)]
             then = seen(
                 {**places, stream: places[stream] + 1}, done | {node}, {**writers, **dict.fromkeys(written, node)}

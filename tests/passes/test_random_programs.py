@@ -1,6 +1,7 @@
 """Random programs give eager's results whichever passes run: each of them alone, and all together."""
 
 import copy
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -60,9 +61,18 @@ def _is_written(placeholder: torch.fx.Node) -> bool:
     ) or any(_is_written(user) for user in placeholder.users if user.op == "call_function" and is_view(user))
 
 
-def _check(ours: list[Tensor], theirs: list[Tensor], what: str) -> None:
-    for a, b in zip(ours, theirs, strict=True):
+@dataclass(frozen=True)
+class _Result:
+    """Outputs and inputs after a call. sharing: which of them, by position, lie in one storage."""
+
+    values: list[Tensor]
+    sharing: set[tuple[int, int]]
+
+
+def _check(ours: _Result, theirs: _Result, what: str) -> None:
+    for a, b in zip(ours.values, theirs.values, strict=True):
         torch.testing.assert_close(a, b, msg=lambda text: f"{what}\n{text}")
+    assert ours.sharing <= theirs.sharing, f"{what}\nshare memory: {ours.sharing - theirs.sharing}"
 
 
 @torch.no_grad()
@@ -100,7 +110,7 @@ def test_a_pass_alone_and_all_together_keep_the_results(chunk: int, request: pyt
     assert skipped <= 1 + programs / 50
 
 
-def _check_captured(gm: GraphModule, seed: int, expected: list[Tensor], what: str) -> None:
+def _check_captured(gm: GraphModule, seed: int, expected: _Result, what: str) -> None:
     graphed = _captured(gm, _options([]))
     _check(_call(graphed.call, seed), expected, f"captured, {what}")
     assert graphed.captures, f"not captured, {what}"
@@ -109,7 +119,9 @@ def _check_captured(gm: GraphModule, seed: int, expected: list[Tensor], what: st
         _check(_call(graphed.call, seed), expected, f"replayed, {what}")
 
 
-def _call(run: object, seed: int) -> list[Tensor]:
-    """Outputs and inputs after a call."""
+def _call(run: object, seed: int) -> _Result:
     inputs = make_inputs(seed)
-    return [*(out.clone() for out in run(*inputs)), *inputs]
+    tensors = [*run(*inputs), *inputs]
+    places = [tensor.untyped_storage().data_ptr() for tensor in tensors]
+    sharing = {(i, j) for j, place in enumerate(places) for i in range(j) if places[i] == place}
+    return _Result([tensor.clone() for tensor in tensors], sharing)

@@ -129,8 +129,8 @@ def _accesses(node: Node, aliases: Aliases) -> Iterator[tuple[Node, bool]]:
         yield from ((root, False) for root in aliases.roots(used))
     for written in written_nodes(node):
         yield from ((root, True) for root in aliases.roots(written))
-    if node in aliases.roots(node) and _makes_tensors(node):
-        yield node, True
+    if _makes_tensors(node):
+        yield from ((root, True) for root in aliases.made_by(node))
 
 
 def _mark(mark: Node, beside: Node) -> None:

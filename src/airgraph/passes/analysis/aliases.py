@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,7 +21,9 @@ _FUNCTIONAL = {torch.ops.higher_order.auto_functionalized, torch.ops.higher_orde
 class Aliases:
     """The storages of a graph: each node belongs to those of the nodes that made them.
 
-    What a collective makes belongs to those that it reads, too: who waits for it uses them until then.
+    The results of one operator are memory of their own each, known by the first node that takes them out; the node of
+    the operator belongs to all of these. What a collective makes belongs to those that it reads, too: who waits for it
+    uses them until then.
 
     A snapshot: changes of the graph are not followed, but `join` says that a node's memory now is another's.
     """
@@ -32,17 +35,22 @@ class Aliases:
         self._elements: dict[tuple[Node, Any], Node] = {}
         for node in graph.nodes:
             roots = self._roots_of_new(node)
-            self._roots[node] = roots
             for root in roots:
                 self._members.setdefault(root, set()).add(node)
+            # All of its results: where they go is asked of the whole, but of none where the others go.
+            self._roots[node] = roots | self._results(node) if node.op == "call_function" else roots
 
     def roots(self, node: Node) -> frozenset[Node]:
         """The nodes that made the memory which this one lies in."""
         return self._roots[node]
 
+    def made_by(self, node: Node) -> frozenset[Node]:
+        """Of these, what is made when the node runs: itself, and each of its results."""
+        return frozenset(root for root in self._roots[node] if root is node or _takes_one_of(root, node))
+
     def sharing(self, node: Node) -> set[Node]:
         """All nodes that may share memory with this one, itself included."""
-        return set().union(*(self._members[root] for root in self._roots[node]))
+        return set().union(*(self._members.get(root, ()) for root in self._roots[node]))
 
     def position(self, node: Node) -> int:
         return self._order[node]
@@ -58,6 +66,12 @@ class Aliases:
 
     def join(self, node: Node, other: Node) -> None:
         """From now on `node`, and all that lies in its memory, lies in that of `other`."""
+        results = self.made_by(node) - {node}
+        if results:
+            # Each is joined to that of the other's by itself, as the same is taken out of it.
+            self._roots[other] |= results
+            self._roots[node] = self._roots[other]
+            return
         theirs = self._roots[other]
         for member in self.sharing(node):
             for root in self._roots[member]:
@@ -72,8 +86,7 @@ class Aliases:
         if is_view(node):
             base = node.args[0]
             if not isinstance(node.target, torch._ops.OpOverload) and isinstance(base, Node) and _makes_each(base):
-                # Who takes the same element again takes the same tensor.
-                return frozenset({self._elements.setdefault((base, node.args[1]), node)})
+                return frozenset({self._elements[base, node.args[1]]})
             bases = [base] if isinstance(base, Node) else list(base) if isinstance(base, (list, tuple)) else []
             return self._of_all(each for each in bases if isinstance(each, Node))
         if node.target in _FUNCTIONAL:
@@ -86,8 +99,20 @@ class Aliases:
         written = _aliased_by_results(node)
         return self._of_all(written) if written else frozenset({node})
 
+    def _results(self, node: Node) -> frozenset[Node]:
+        """What is taken out of an operator's results, of each the first node that does."""
+        if is_view(node) or not _makes_each(node):
+            return frozenset()
+        taken = sorted((user for user in node.users if _takes_one_of(user, node)), key=self._order.__getitem__)
+        # Who takes the same element again takes the same tensor.
+        return frozenset(self._elements.setdefault((node, user.args[1]), user) for user in taken)
+
     def _of_all(self, nodes: Iterable[Node]) -> frozenset[Node]:
         return frozenset().union(*(self._roots[node] for node in nodes))
+
+
+def _takes_one_of(node: Node, results: Node) -> bool:
+    return node.op == "call_function" and node.target is operator.getitem and node.args[0] is results
 
 
 def _makes_each(node: Node) -> bool:
