@@ -9,6 +9,7 @@
 #include "../cache/settled.h"
 #include "../cache/watch.h"
 #include "../python/door.h"
+#include "../python/front.h"
 #include "../python/quick_call.h"
 
 namespace py = pybind11;
@@ -74,6 +75,7 @@ void bind_cache(py::module_& m) {
       .def(py::init<py::object, py::object, py::object, py::object>(), py::arg("gate"), py::arg("callable"),
            py::arg("build"), py::arg("miss"))
       .def_property_readonly("calls", &Door::calls);
+  m.def("call_by_door", &call_by_door, py::arg("of"));
 
   py::class_<Observer>(m, "Observer")
       .def(py::init<const py::list&, const py::list&, const py::list&, py::object, py::object, py::object>(),

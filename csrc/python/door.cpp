@@ -85,7 +85,8 @@ Door::Door(py::object gate, py::object callable, py::object build, py::object mi
       held_(std::move(gate)),
       callable_(std::move(callable)),
       build_(std::move(build)),
-      miss_(std::move(miss)) {}
+      miss_(std::move(miss)),
+      sole_(PyLong_Check(build_.ptr()) ? build_.cast<Py_ssize_t>() : -1) {}
 
 py::object Door::replay(const py::object& usual, py::handle values) {
   static PyObject* const name = PyUnicode_InternFromString("call");
@@ -128,6 +129,9 @@ py::object Door::operator()(py::handle values) {
   }
   misses_ = 0;
   ++calls_;
+  if (sole_ >= 0) {
+    return checked(PySequence_GetItem(outputs.ptr(), sole_));
+  }
   c10::SmallVector<PyObject*, 8> given{outputs.ptr()};
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(values.ptr()); ++i) {
     given.push_back(PyTuple_GET_ITEM(values.ptr(), i));

@@ -12,7 +12,8 @@ namespace airgraph {
 class Door {
  public:
   // gate: of the cached graph. callable: what replays it, whose `usual` is the capture that served last, or None.
-  // build: makes the result of the graph's outputs and the values. miss: what stands for no result.
+  // build: makes the result of the graph's outputs and the values, or is the number of the output that is the result.
+  // miss: what stands for no result.
   Door(pybind11::object gate, pybind11::object callable, pybind11::object build, pybind11::object miss);
 
   // The function's result for these values of its parameters, a tuple; `miss` where something is not as usual, and then
@@ -21,6 +22,8 @@ class Door {
 
   // The same from Python: of a tuple of one, the values.
   pybind11::object called(pybind11::handle args);
+
+  bool is_miss(const pybind11::object& result) const { return result.is(miss_); }
 
   // How many calls it has served.
   size_t calls() const { return calls_; }
@@ -44,6 +47,8 @@ class Door {
   // Misses since it served one, and calls that were not tried.
   size_t misses_ = 0, passed_by_ = 0;
   pybind11::object held_, callable_, build_, miss_;
+  // The number of the output that is the result; -1: it is built.
+  const Py_ssize_t sole_;
 };
 
 }  // namespace airgraph

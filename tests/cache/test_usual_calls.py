@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import sys
 import warnings
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -289,3 +291,70 @@ def test_a_door_that_is_called_wrongly(tmp_path: Path) -> None:
         native.__new__(native)((x,))
     assert door((torch.randn(4, 8, dtype=torch.float64),)) is MISS
     assert door((x,)) is not MISS
+
+
+@pytest.mark.skipif(not engine().CHOOSES_PRODUCTS, reason="the engine in Python takes frames of Python's")
+def test_a_usual_call_takes_no_frame_of_python(tmp_path: Path) -> None:
+    model, x = Mlp(), torch.randn(4, 8)
+    call = cached(model.forward, tmp_path)
+    _settled(call, x)
+    entered: list[str] = []
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            entered.append(frame.f_code.co_qualname)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        result = call(x)
+    finally:
+        sys.setprofile(before)
+    assert entered == []
+    torch.testing.assert_close(result, model(x).detach())
+
+
+class _Doubled(CachedFunction):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return super().__call__(*args, **kwargs) * 2
+
+
+def test_what_a_call_is_overridden_by_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a subclass, and in the class itself."""
+    model, x = Mlp(), torch.randn(4, 8)
+    call = cached(model.forward, tmp_path)
+    _settled(call, x)
+    expected = model(x).detach()
+    call.__class__ = _Doubled
+    torch.testing.assert_close(call(x), expected * 2)
+    call.__class__ = CachedFunction
+    own = CachedFunction.__call__
+    with monkeypatch.context() as patched:
+        patched.setattr(CachedFunction, "__call__", lambda self, *args: own(self, *args) * 3)
+        torch.testing.assert_close(call(x), expected * 3)
+    torch.testing.assert_close(call(x), expected)
+    torch.testing.assert_close(call(x=x), expected)
+
+
+def test_a_call_by_name_is_served_by_the_door_too(tmp_path: Path) -> None:
+    model, x = Mlp(), torch.randn(4, 8)
+    call = cached(model.forward, tmp_path)
+    door = _settled(call, x)
+    served = door.calls
+    for _ in range(3):
+        torch.testing.assert_close(call(x=x), model(x).detach())
+    assert door.calls == served + 3
+    with pytest.raises(TypeError, match="missing"):
+        call()
+    with pytest.raises(TypeError, match="unexpected"):
+        call(x, y=x)
+
+
+def test_dynamo_calls_what_is_wrapped(tmp_path: Path) -> None:
+    model, x = Mlp(), torch.randn(4, 8)
+    call = cached(model.forward, tmp_path)
+    door = _settled(call, x)
+    served = door.calls
+    program = torch.compile(lambda x: call(x) + 1, backend="eager", fullgraph=True)
+    torch.testing.assert_close(program(x).detach(), model(x).detach() + 1)
+    assert door.calls == served

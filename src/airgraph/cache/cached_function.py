@@ -34,6 +34,7 @@ from airgraph.capture.ledger import CachedRecord, ledger
 from airgraph.errors import CacheError, CannotCapture, Unsuited, Unwritable
 from airgraph.memory.locks import renew_after_fork
 from airgraph.options import Options
+from airgraph.runtime.engine.loading import engine
 from airgraph.runtime.recording.collection import uncollected
 from airgraph.user_warning import warn_user
 
@@ -112,10 +113,15 @@ class CachedFunction:
         if kwargs or len(args) != self._plain_arity:
             args = self._arranged(args, kwargs)
         entries = self._entries
-        # Of the graph that served last.
+        # Of the graph that served last. Most calls do not come here: see `_call_by_door`.
         door = entries[0].door if entries else None
         if door is not None and (result := door(args)) is not MISS:
             return result
+        return self._without_door(args)
+
+    def _without_door(self, args: tuple[Any, ...]) -> Any:
+        """What the door has not served."""
+        entries = self._entries
         try:
             for entry in entries:
                 result = entry.call(args)
@@ -340,6 +346,7 @@ class CachedFunction:
         return entry
 
     def _add(self, manifest: Manifest, path: Path, *, distrusted: bool = False) -> Entry:
+        _call_by_door()
         entry = Entry(
             manifest, path, self._roots, self._options, function=short_name(self.__wrapped__), distrusted=distrusted
         )
@@ -364,3 +371,9 @@ class CachedFunction:
             ranks=self._ranks,
         )
         return Store.of(self._root, self._layout, function)
+
+
+@functools.cache
+def _call_by_door() -> None:
+    """Made at first use: the engine may have to be compiled."""
+    engine().call_by_door(CachedFunction)

@@ -283,7 +283,9 @@ class Entry:
                 _unless_broken(gate.read, anew, fixed, self._roots.function_globals, self.manifest.process),
                 build_result(self.manifest, self._roots.parameters, fixed, self._roots.function_globals),
             )
-            door = engine().Door(gate, self._graphed, binding.build, MISS) if sees_all else None
+            sole = self.manifest.structure.get("output") if not self.manifest.writes else None
+            build = binding.build if sole is None else sole
+            door = engine().Door(gate, self._graphed, build, MISS) if sees_all else None
         except CannotCapture:
             raise
         except Exception as error:

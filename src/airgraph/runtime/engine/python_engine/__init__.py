@@ -9,6 +9,7 @@ from airgraph.runtime.engine.python_engine.cache import (
     SetBack,
     Settled,
     Watch,
+    call_by_door,
 )
 from airgraph.runtime.engine.python_engine.replay import (
     Block,
@@ -69,6 +70,7 @@ __all__ = [
     "WriteCounter",
     "allocate",
     "bytes_at",
+    "call_by_door",
     "first_overlap",
     "has_kernel",
     "is_foreign",

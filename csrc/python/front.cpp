@@ -1,0 +1,71 @@
+#include "front.h"
+
+#include "door.h"
+#include "quick_call.h"
+
+namespace airgraph {
+
+namespace py = pybind11;
+
+namespace {
+
+// That of the class.
+ternaryfunc call_in_python = nullptr;
+
+py::object attribute_of(PyObject* owner, PyObject* name) {
+  return py::reinterpret_steal<py::object>(PyObject_GetAttr(owner, name));
+}
+
+// Of an object whose entries are as they should be; null, without an error, where there is none.
+py::object door_of(PyObject* self, PyObject* args) {
+  static PyObject* const arity_name = PyUnicode_InternFromString("_plain_arity");
+  static PyObject* const entries_name = PyUnicode_InternFromString("_entries");
+  static PyObject* const door_name = PyUnicode_InternFromString("door");
+  static PyObject* const type = py::type::of<Door>().release().ptr();
+  const auto arity = attribute_of(self, arity_name);
+  const auto entries = arity ? attribute_of(self, entries_name) : arity;
+  py::object door;
+  if (entries && PyLong_Check(arity.ptr()) && PyLong_AsSsize_t(arity.ptr()) == PyTuple_GET_SIZE(args) &&
+      PyTuple_Check(entries.ptr()) && PyTuple_GET_SIZE(entries.ptr()) != 0) {
+    door = attribute_of(PyTuple_GET_ITEM(entries.ptr(), 0), door_name);
+  }
+  PyErr_Clear();
+  return door && reinterpret_cast<PyObject*>(Py_TYPE(door.ptr())) == type ? door : py::object();
+}
+
+PyObject* call(PyObject* self, PyObject* args, PyObject* kwargs) {
+  if (kwargs == nullptr || PyDict_GET_SIZE(kwargs) == 0) {
+    const auto door = door_of(self, args);
+    auto* const held = door ? held_by<Door>(door.ptr()) : nullptr;
+    if (held != nullptr) {
+      try {
+        auto result = (*held)(args);
+        static PyObject* const otherwise = PyUnicode_InternFromString("_without_door");
+        return held->is_miss(result) ? PyObject_CallMethodOneArg(self, otherwise, args) : result.release().ptr();
+      } catch (abi::__forced_unwind&) {
+        // Of a thread that ends here, as Python ends with it.
+        throw;
+      } catch (...) {
+        set_error(std::current_exception());
+        return nullptr;
+      }
+    }
+  }
+  return call_in_python(self, args, kwargs);
+}
+
+}  // namespace
+
+void call_by_door(const py::type& of) {
+  auto* const type = reinterpret_cast<PyTypeObject*>(of.ptr());
+  if (call_in_python != nullptr && type->tp_call != &call) {
+    throw py::value_error("another class is called by doors");
+  }
+  if (type->tp_call != &call) {
+    call_in_python = type->tp_call;
+    type->tp_call = &call;
+    PyType_Modified(type);
+  }
+}
+
+}  // namespace airgraph
