@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+import airgraph
 from airgraph.cpu import CPUGraph, Stream, current_stream, graph, graph_pool_handle, stream
-from airgraph.errors import CaptureError, ReplayError
+from airgraph.errors import CaptureError, ReplayError, StreamError
 
 
 def _sum(g: CPUGraph, x: torch.Tensor) -> torch.Tensor:
@@ -228,3 +229,29 @@ def test_a_block_whose_end_is_interrupted_is_left(fails: str, monkeypatch: pytes
         y = x * 3
     g.replay()
     assert torch.equal(y, torch.full((3,), 3.0))
+
+
+@pytest.mark.parametrize(
+    "misuse",
+    [
+        lambda: airgraph.cpu.Stream().wait_stream("a"),
+        lambda: airgraph.cpu.Stream().wait_event(None),
+        lambda: airgraph.cpu.Stream().wait_event(airgraph.Event("tagged")),
+        lambda: airgraph.cpu.Stream().record_event("a"),
+        lambda: airgraph.cpu.Event().wait("x"),
+        lambda: airgraph.cpu.Event().record("x"),
+        lambda: airgraph.cpu.stream("a"),
+    ],
+)
+def test_what_is_no_stream_or_event_is_named(misuse: Callable[[], object]) -> None:
+    """Within a capture, which goes on, and outside."""
+    with pytest.raises(StreamError, match=r"expected an airgraph\.cpu\.(Stream|Event).*, got "):
+        misuse()
+    captured = airgraph.cpu.CPUGraph()
+    x = torch.ones(3)
+    with airgraph.cpu.graph(captured):
+        with pytest.raises(StreamError, match=r"expected an airgraph\.cpu\.(Stream|Event).*, got "):
+            misuse()
+        y = x * 2
+    captured.replay()
+    assert torch.equal(y, torch.full((3,), 2.0))

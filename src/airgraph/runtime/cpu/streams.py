@@ -39,13 +39,16 @@ class Stream:
 
     def record_event(self, event: Event | None = None) -> Event:
         event = event if event is not None else Event()
+        _expect("record_event", event, Event)
         event.record(self)
         return event
 
     def wait_event(self, event: Event) -> None:
+        _expect("wait_event", event, Event)
         event.wait(self)
 
     def wait_stream(self, stream: Stream) -> None:
+        _expect("wait_stream", stream, Stream)
         self.wait_event(stream.record_event())
 
 
@@ -60,6 +63,7 @@ class Event:
 
     def record(self, stream: Stream | None = None) -> None:
         """Mark what `stream` (the current one) has been given so far."""
+        _expect("record", stream, Stream, or_none=True)
         capture = captures.current()
         if capture is not None:
             capture.streams.record(self, stream, current_place())
@@ -81,6 +85,7 @@ class Event:
 
     def wait(self, stream: Stream | None = None) -> None:
         """Later work of `stream` (the current one) runs after this event; an event never recorded is no wait."""
+        _expect("wait", stream, Stream, or_none=True)
         capture = captures.current()
         if capture is not None:
             capture.streams.wait(self, stream, current_place())
@@ -91,6 +96,12 @@ class Event:
 
     def synchronize(self) -> None:
         captures.check_unsafe_call("Event.synchronize()")
+
+
+def _expect(name: str, given: object, kind: type, *, or_none: bool = False) -> None:
+    if not isinstance(given, kind) and not (or_none and given is None):
+        expected = f"an airgraph.cpu.{kind.__name__}{' or None' if or_none else ''}"
+        raise StreamError(f"{name}: expected {expected}, got {type(given).__name__}")
 
 
 class _Current(threading.local):
@@ -122,8 +133,7 @@ def current_place() -> Stream | str:
 
 def stream(stream: Stream) -> AbstractContextManager[Stream]:
     """Make `stream` current within the block."""
-    if not isinstance(stream, Stream):
-        raise StreamError(f"stream: expected an airgraph.cpu.Stream, got {type(stream).__name__}")
+    _expect("stream", stream, Stream)
     made: AbstractContextManager[Stream] = _block_class()(stream)
     return made
 
