@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -121,34 +120,42 @@ class _PlacedOnOneStream:
 
 
 _BLOCK_STEPS = 16
-# How many steps are done, of each stream.
-_Done = tuple[int, ...]
 
 
 class _PlacedOnSeveral:
-    """The same on several streams, where a buffer has no first and last step: all are looked at."""
+    """The same on several streams, where a buffer has no first and last step: all are looked at.
+
+    How many steps are done of each stream is one number, a field of bits for each, of which the highest stays free:
+    set in one side of a difference of two such numbers, it is left where that stream's count is not the smaller.
+    """
 
     def __init__(self, order: WorkOrder) -> None:
         self._order = order
+        self._bits = len(order).bit_length() + 1
+        self._free = sum(1 << (self._bits * (stream + 1) - 1) for stream in range(order.streams))
         # Offset and end in bytes; what is done before the first use, and with the last. Sorted by offset.
-        self._placed: list[tuple[int, int, _Done, _Done]] = []
+        self._placed: list[tuple[int, int, int, int]] = []
 
     def add(self, offset: int, end: int, life: Lifetime) -> None:
-        order = self._order
-        bisect.insort(self._placed, (offset, end, order.done_before(life.uses), order.done_with(life.uses)))
+        bisect.insort(self._placed, (offset, end, *self._begin_and_end(life)))
 
     def in_the_way(self, life: Lifetime) -> list[tuple[int, int]]:
         """Where those lie, by offset, that are neither done before this buffer is used nor used after it is done."""
-        begins, ends = self._order.done_before(life.uses), self._order.done_with(life.uses)
+        begin, end = self._begin_and_end(life)
+        free = self._free
         return [
             (at, to)
-            for at, to, other_begins, other_ends in self._placed
-            if not _is_done(other_ends, begins) and not _is_done(ends, other_begins)
+            for at, to, other_begin, other_end in self._placed
+            if (begin - other_end) & free != free and (other_begin - end) & free != free
         ]
 
+    def _begin_and_end(self, life: Lifetime) -> tuple[int, int]:
+        """What is done before the first use, with the free bits set, and what is with the last."""
+        done_before, done_with = self._order.done_before(life.uses), self._order.done_with(life.uses)
+        return self._packed(done_before) | self._free, self._packed(done_with)
 
-def _is_done(steps: _Done, done: _Done) -> bool:
-    return all(map(operator.le, steps, done))
+    def _packed(self, done: Sequence[int]) -> int:
+        return sum(count << (self._bits * stream) for stream, count in enumerate(done))
 
 
 def _tightest_gap(taken: Sequence[tuple[int, int]], size: int) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -39,18 +40,22 @@ def without_races(recording: Recording) -> Recording:
         return recording
     order, found = WorkOrder(streams=given.streams), list[tuple[int, int]]()
     touched: list[tuple[list[_Span], list[_Span]]] = []
+    readers, writers = _Steps(), _Steps()
     for step, (call, stream) in enumerate(zip(recording.calls, given.stream_of, strict=True)):
         order.append(stream, given.waits.get(step, ()))
         reads, writes = _accesses(call, recording.buffers)
+        near = {*writers.unordered(reads, order), *writers.unordered(writes, order), *readers.unordered(writes, order)}
         # From the latest: what a wait for it orders needs no wait of its own.
-        for other in range(step - 1, -1, -1):
-            if given.stream_of[other] == stream or order.precedes(other, step):
+        for other in sorted(near, reverse=True):
+            if order.precedes(other, step):
                 continue
             other_reads, other_writes = touched[other]
             if _meet(writes, [*other_reads, *other_writes]) or _meet(reads, other_writes):
                 order.wait_too(other)
                 found.append((other, step))
         touched.append((reads, writes))
+        readers.add(step, stream, reads)
+        writers.add(step, stream, writes)
     if not found:
         return recording
     first, second = (_described(recording, step) for step in found[0])
@@ -61,6 +66,25 @@ def without_races(recording: Recording) -> Recording:
         "before the second."
     )
     return replace(recording, order=order)
+
+
+class _Steps:
+    """Which steps of each stream touched a place, in their order."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, dict[int, list[int]]] = {}
+
+    def add(self, step: int, stream: int, spans: Sequence[_Span]) -> None:
+        for place in {span.place for span in spans}:
+            self._of.setdefault(place, {}).setdefault(stream, []).append(step)
+
+    def unordered(self, spans: Sequence[_Span], order: WorkOrder) -> Iterator[int]:
+        """Those at the places of these spans that the last step of an order does not come after."""
+        last = len(order) - 1
+        for place in {span.place for span in spans}:
+            for steps in self._of.get(place, {}).values():
+                # Of one stream the earlier are ordered, too.
+                yield from itertools.takewhile(lambda step: not order.precedes(step, last), reversed(steps))
 
 
 def _accesses(call: Call, buffers: Sequence[Buffer]) -> tuple[list[_Span], list[_Span]]:
