@@ -49,6 +49,37 @@ def test_the_example_of_a_tensor_parallel_mlp() -> None:
     assert output.count("captured") >= 2 and "eager_calls: 0" in output
 
 
+def test_the_collective_of_the_example_has_a_stream_and_nothing_awaits_it_early(tmp_path: Path) -> None:
+    """What is computed meanwhile stands on another stream, and neither begins after the other's end."""
+    _run(
+        tmp_path,
+        f"""
+        import json, sys
+        sys.path.insert(0, {str(_EXAMPLES)!r})
+        from tensor_parallel import Both, Mlp
+        model = Both(*(Mlp(torch.randn(64, 32), torch.randn(32, 64)) for _ in range(2)))
+        call = compiled(model)
+        for _ in range(3):
+            call(torch.randn(8, 32))
+        assert rows()[0]["streams"] == 2
+        airgraph.explain(profile=True).save(f"{tmp_path!s}/trace{{rank}}.json")
+        events = json.load(open(f"{tmp_path!s}/trace{{rank}}.json"))["traceEvents"]
+        tracks = {{each["tid"]: each["args"]["name"] for each in events if each["name"] == "thread_name"}}
+        spans = [(each["name"], tracks[each["tid"]]) for each in events if each["ph"] == "X"]
+        names = [name for name, _ in spans]
+        first = next(i for i, name in enumerate(names) if "all_reduce" in name)
+        assert spans[first][1] == "stream comm", spans
+        # The second of the two MLPs, on the main stream, which waits for the first's sum only after it.
+        others = [place for place, (name, track) in enumerate(spans) if "mm" in name and track != "stream comm"]
+        assert len(others) == 4, spans
+        arrows = [each for each in events if each["ph"] in "sf"]
+        joins = [each["ts"] for each in arrows if each["ph"] == "f" and tracks[each["tid"]] != "stream comm"]
+        products = [each["ts"] for each in events if each["ph"] == "X" and "mm" in each["name"]]
+        assert joins and min(joins) > max(products), (joins, products)
+        """,
+    )
+
+
 def test_collectives_are_replayed(tmp_path: Path) -> None:
     _run(
         tmp_path,
@@ -162,17 +193,22 @@ def test_ranks_run_a_key_alike(tmp_path: Path) -> None:
     _run(
         tmp_path,
         """
+        from airgraph.capture.ranks import Ranks
+        settle, exchanges = Ranks.settle, []
+        Ranks.settle = lambda self, key, can_capture: exchanges.append(key) or settle(self, key, can_capture)
         # The larger shape does not fit the budget of the second rank.
         def program(x):
             return fc.all_reduce((x @ x.T).exp() + 1, "sum", world) * 2
         call = compiled(program, memory_budget=100_000 if rank else None)
-        for size in (4, 200, 4, 200):
+        for size in (4, 200, 4, 200, 4, 200):
             x = torch.randn(size, 3, generator=torch.Generator().manual_seed(size)) / 10
             torch.testing.assert_close(call(x), 2 * 2 * ((x @ x.T).exp() + 1))
         found = {row["key"]: (row["state"], row["reason"]) for row in rows()}
         state, reason = found.pop("(200)")
         assert state == "skipped" and {state for state, _ in found.values()} == {"captured"}, found
         assert ("memory_budget" in reason) if rank else ("another rank cannot capture it" in reason), reason
+        # Once a key, on each rank, whatever comes of it: the first size is a constant, and then one that varies.
+        assert len(exchanges) == len(set(exchanges)) == 3, exchanges
         """,
     )
 
