@@ -21,7 +21,7 @@ def through(
     function: Callable[..., Any],
     folder: Path,
     *,
-    dynamic: bool = False,
+    dynamic: bool | None = False,
     strict: bool = False,
     **options: Any,
 ) -> Callable[..., Any]:

@@ -306,3 +306,35 @@ def test_events_of_graphs_that_are_gone_are_used_again(device: str, monkeypatch:
         torch._dynamo.reset()
         airgraph.reset()
     assert len(made) == before
+
+
+class Scaled(nn.Module):
+    """Computes with a number on both streams, which torch has done by operators that it puts in itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scaled = airgraph.Event("scaled")
+        self.factor = 0.5
+
+    def forward(self, x: Tensor, number: float) -> Tensor:
+        with scope.stream("side"):
+            side = x.sum(0) * number * self.factor
+            self.scaled.record()
+        main = x.sum(1) * number
+        self.scaled.wait()
+        return side + main
+
+
+@torch.no_grad()
+@both_doors
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_what_computes_with_a_number_stays_in_its_block(
+    door: str, dynamic: bool | None, device: str, tmp_path: Path
+) -> None:
+    model = Scaled()
+    call = through(door, model.forward, tmp_path, dynamic=dynamic, stream_check="error")
+    # The second and third number are told to torch as one that varies.
+    for number in (0.5, 1.5, 2.5):
+        x = torch.randn(6, 6, device=device)
+        torch.testing.assert_close(call(x, number), model(x, number))
+    assert {(row["state"], row["streams"]) for row in report()["graphs"]} == {("captured", 2)}

@@ -15,6 +15,7 @@ from airgraph.passes.fingerprint import fingerprint
 from airgraph.passes.pipeline import run_passes
 from airgraph.passes.stream_check import check_streams
 from airgraph.passes.stream_forms import as_tagged_events
+from airgraph.passes.unplaced import place_with_users
 from airgraph.program import lowering
 from airgraph.program.dump import dump_for
 from airgraph.program.program import CaptureProgram
@@ -41,6 +42,7 @@ def prepare(
     """
     warn_of_unheeded(lowered.graph)
     as_tagged_events(lowered)
+    place_with_users(lowered)
     check_events(lowered.graph)
     plans = lowering.input_plans(lowered, sources, positions)
     dump = dump_for(name, options.dump_dir)

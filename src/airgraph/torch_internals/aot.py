@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.fx import GraphModule, Node
 
 __all__ = [
     "Lowered",
@@ -24,10 +25,47 @@ __all__ = [
 
 
 def aot_autograd(**settings: Any) -> Callable[..., Any]:
-    """A backend of Dynamo's that lowers and hands over, see `torch._dynamo.backends.common`."""
+    """A backend of Dynamo's that lowers and hands over, see `torch._dynamo.backends.common`.
+
+    What computes with a number that is an argument keeps what is known of it: the scope and the line of the program.
+    """
     from torch._dynamo.backends.common import aot_autograd as made
 
-    return made(**settings)
+    compiler = made(**settings)
+
+    def compile_keeping_origins(gm: GraphModule, example_inputs: Sequence[Any]) -> Any:
+        from torch._functorch._aot_autograd import graph_compile
+
+        module: Any = graph_compile
+        own = module.tensorify_python_scalars
+        module.tensorify_python_scalars = _with_origins
+        try:
+            return compiler(gm, example_inputs)
+        finally:
+            module.tensorify_python_scalars = own
+
+    return compile_keeping_origins
+
+
+def _with_origins(gm: GraphModule, *args: Any) -> None:
+    """As torch has numbers of a program computed by operators; these replace others, of which they know nothing."""
+    from torch.fx.passes._tensorify_python_scalars import tensorify_python_scalars
+
+    replaced: dict[str, Node] = {}
+
+    def note(old: Node, new: str, user: Node) -> None:
+        replaced[new] = old
+
+    with gm._set_replace_hook(note):
+        tensorify_python_scalars(gm, *args)
+    for node in gm.graph.nodes:
+        if node.name in replaced:
+            origin = replaced[node.name].meta
+            node.meta = {**{key: origin[key] for key in _ORIGIN if key in origin}, **node.meta}
+
+
+# Of a node: where in the program it comes from.
+_ORIGIN = ("custom", "stack_trace", "nn_module_stack", "source_fn_stack", "from_node", "seq_nr")
 
 
 def forward_and_backward(*args: Any, **kwargs: Any) -> Any:

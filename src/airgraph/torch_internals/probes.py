@@ -191,6 +191,12 @@ INTERNALS = (
     _of(
         "torch._dynamo.backends.common", "aot_autograd", used_for="lowering", until="it moves to torch.compiler",
     ),
+    _of(
+        "torch._functorch._aot_autograd.graph_compile", "tensorify_python_scalars",
+        used_for="the scope of what computes with a number", until="it keeps what is known of a node",
+    ),
+    _of("torch.fx.passes._tensorify_python_scalars", "tensorify_python_scalars", used_for="as above", until="as above"),
+    _of("torch.fx.GraphModule", "_set_replace_hook", used_for="as above", until="as above"),
     _of("torch._functorch._aot_autograd.utils", "make_boxed_func", used_for="lowering", until="as above"),
     _of(
         "torch._functorch._aot_autograd.logging_utils", "graph_being_compiled",
