@@ -113,15 +113,16 @@ def test_neighbours_on_other_streams_stay_there() -> None:
     def program(x: Tensor) -> Tensor:
         ready = airgraph.Event("ready")
         with airgraph.scope.stream("side"):
-            y = x * 2
+            y = (x * 2).neg()
             ready.record()
         ready.wait()
         return (y + 1).neg()
 
     x = torch.randn(3, 8)
     out, programs = fused(program, x)
-    assert programs == 1
-    assert torch.equal(out, -(x * 2 + 1))
+    # One of each stream, and not one of all four.
+    assert programs == 2
+    assert torch.equal(out, x * 2 - 1)
 
 
 def test_neighbours_of_nothing() -> None:
