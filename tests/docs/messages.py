@@ -34,6 +34,7 @@ class Message:
 def messages() -> Iterator[Message]:
     """All whose text is in the source; not those that hand on the text of another."""
     yield from _reasons("program/support.py")
+    yield from _reasons("program/host_reads.py")
     for path in sorted(_PACKAGE.rglob("*.py")):
         name = str(path.relative_to(_PACKAGE))
         for function in _scopes(ast.parse(path.read_text())):
@@ -52,7 +53,8 @@ def _reasons(name: str) -> Iterator[Message]:
     """Texts that the functions of a file return, and those in its tables."""
     tree = ast.parse((_PACKAGE / name).read_text())
     returned = (node.value for scope in _scopes(tree) for node in _within(scope) if isinstance(node, ast.Return))
-    tables = (each for node in tree.body if isinstance(node, ast.Assign) for each in ast.walk(node.value))
+    assigned = (node.value for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign))
+    tables = (each for value in assigned if value is not None for each in ast.walk(value))
     listed = (each for each in tables if isinstance(each, ast.Constant) and " " in str(each.value))
     for given in (*returned, *listed):
         for text in _texts(given, tree) if given is not None else ():

@@ -64,7 +64,8 @@ def test_what_the_build_says_is_explained() -> None:
 )
 def test_what_is_found(text: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "program").mkdir()
-    (tmp_path / "program" / "support.py").write_text("")
+    for name in ("support.py", "host_reads.py"):
+        (tmp_path / "program" / name).write_text("")
     (tmp_path / "module.py").write_text(text)
     monkeypatch.setattr("messages._PACKAGE", tmp_path)
     assert [each.beginning for each in messages()] == [expected]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
-from torch.fx.node import map_arg
 
 from airgraph.errors import UnsupportedGraph
 from airgraph.program import source_lines
+from airgraph.program.host_reads import host_read, is_number
 from airgraph.program.trees import leaves_of
 from airgraph.torch_internals.fake_tensors import is_traceable_wrapper_subclass
 from airgraph.torch_internals.symbolic_shapes import free_unbacked_symbols
@@ -37,8 +36,6 @@ _METADATA = {
 }
 # Of torch's own streams and events.
 _HOST_WAITS = {f"streams::synchronize_{what}" for what in ("event", "stream", "device")}
-_MASKED_WRITES = {f"aten::{name}" for name in ("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put")}
-_DRAWS_WITH_DEVIATIONS = {"aten::normal.Tensor_Tensor", "aten::normal.float_Tensor"}
 _NUMBERS = {"int", "float", "bool", "number", "Scalar", "SymInt", "SymFloat", "SymBool", "complex"}
 
 
@@ -64,28 +61,42 @@ def capture_obstacle(op: torch._ops.OpOverload) -> str | None:
 
 
 def check_capturable(gm: GraphModule, device: torch.device) -> None:
-    """Raises UnsupportedGraph for the first node that cannot be captured on this device."""
-    for node in gm.graph.nodes:
-        reason = _node_obstacle(node, device)
-        if reason is not None:
-            operator = node.target.name() if isinstance(node.target, torch._ops.OpOverload) else str(node.target)
-            raise UnsupportedGraph(reason, operator=operator, source=source_lines.of_node(node))
-
-
-def _node_obstacle(node: Node, device: torch.device) -> str | None:
-    if node.op == "call_function":
-        if isinstance(node.target, torch._ops.HigherOrderOperator):
-            return "higher-order operators are not captured"
-        if isinstance(node.target, torch._ops.OpOverload):
-            reason = capture_obstacle(node.target) or _host_read(node, device)
+    """Raises UnsupportedGraph for the first call that cannot be captured on this device, else for the first tensor."""
+    for obstacle in (_call_obstacle, _tensor_obstacle):
+        for node in gm.graph.nodes:
+            reason = obstacle(node, device)
             if reason is not None:
-                return reason
-    elif node.op not in ("placeholder", "output", "get_attr"):
-        return f"an FX node of kind {node.op} is not captured"
+                called = _ordered_by_token(node) or node.target
+                operator = called.name() if isinstance(called, torch._ops.OpOverload) else str(called)
+                raise UnsupportedGraph(reason, operator=operator, source=source_lines.of_node(node))
+
+
+def _call_obstacle(node: Node, device: torch.device) -> str | None:
+    if node.op != "call_function":
+        known = node.op in ("placeholder", "output", "get_attr")
+        return None if known else f"an FX node of kind {node.op} is not captured"
+    op = node.target
+    if isinstance(op, torch._ops.HigherOrderOperator):
+        within = _ordered_by_token(node)
+        reason = None if within is None else host_read(within, node.args[2:], node.kwargs)
+        return reason or "higher-order operators are not captured"
+    if not isinstance(op, torch._ops.OpOverload):
+        return None
+    return capture_obstacle(op) or (host_read(op, node.args, node.kwargs) if device.type == "cuda" else None)
+
+
+def _ordered_by_token(node: Node) -> torch._ops.OpOverload | None:
+    """The operator that is called for its effects alone, whose order with others a token keeps."""
+    if not isinstance(node.target, torch._ops.HigherOrderOperator) or node.target.name() != "with_effects":
+        return None
+    return node.args[1] if isinstance(node.args[1], torch._ops.OpOverload) else None
+
+
+def _tensor_obstacle(node: Node, device: torch.device) -> str | None:
     for tensor in leaves_of(torch.Tensor, node.meta.get("val")):
         if free_unbacked_symbols(tensor):
             return "the shape of its result depends on data"
-        if tensor.device != device and not _is_number(node):
+        if tensor.device != device and not is_number(node):
             return f"a tensor lies on {tensor.device}, the graph on {device}"
         if is_traceable_wrapper_subclass(tensor):
             return f"a tensor is of the subclass {type(tensor).__name__}"
@@ -94,49 +105,3 @@ def _node_obstacle(node: Node, device: torch.device) -> str | None:
         if tensor.is_quantized:
             return "a tensor is quantized"
     return None
-
-
-def _host_read(node: Node, device: torch.device) -> str | None:
-    """Which of a call's values CUDA's operator reads on the host, though no tag says so; a capture would fail of it."""
-    if device.type != "cuda":
-        return None
-    name = node.target.name()  # type: ignore[union-attr]
-    if name in _MASKED_WRITES and any(
-        index.dtype in (torch.bool, torch.uint8) for index in leaves_of(torch.Tensor, _meta_of(node.args[1]))
-    ):
-        accumulates = len(node.args) > 3 and node.args[3] is True
-        # A constant of the host's is filled in where the mask says, on the device. One that comes with a call is not:
-        # it reaches the graph in memory of the device.
-        if accumulates or not _is_constant_number(node.args[2]):
-            return "how many elements its mask chooses is read on the host; torch.where and masked_scatter are captured"
-    if name in _DRAWS_WITH_DEVIATIONS:
-        return "whether its deviations are negative is read on the host; torch.randn(...) * std + mean is captured"
-    return None
-
-
-def _meta_of(argument: Any) -> Any:
-    return map_arg(argument, lambda node: node.meta.get("val"))
-
-
-def _is_constant_number(node: Any) -> bool:
-    """Whether a tensor of one number on the host is the same at each call."""
-    if not isinstance(node, Node) or not _is_number(node):
-        return False
-    return node.op == "get_attr" or (node.op == "call_function" and all(map(_is_constant_number, node.all_input_nodes)))
-
-
-def _is_number(node: Node) -> bool:
-    """Whether a tensor on the host is one that operators take as they take a number, computed from nothing but such.
-
-    The graph computes with it on its device, or it is the same at each call, so it cannot be handed out.
-    """
-    value = node.meta.get("val")
-    if not isinstance(value, torch.Tensor) or value.device.type != "cpu" or value.dim() != 0:
-        return False
-    if node.op == "placeholder":
-        return True
-    if node.op == "get_attr":
-        return all(user.op != "output" for user in node.users)
-    handed_out = any(user.op == "output" for user in node.users)
-    sources = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), torch.Tensor)]
-    return not handed_out and bool(sources) and all(map(_is_number, sources))

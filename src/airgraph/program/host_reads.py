@@ -1,0 +1,214 @@
+"""What CUDA's operators read on the host or wait for, though no tag of theirs says so: it would spoil a capture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.fx.node import map_arg
+
+from airgraph.program.trees import leaves_of
+
+__all__ = ["host_read", "is_number"]
+
+_Given = Mapping[str, Any]
+
+# Of a slice that torch.mode counts in one block of threads; the values of a longer one are sorted and counted apart.
+_ONE_BLOCK = 2048
+# The least ones for which torch.isin compares each pair are 10 times the elements to this power.
+_SORTS_FROM = 0.145
+
+
+def is_number(node: Node) -> bool:
+    """Whether a tensor on the host is one that operators take as they take a number, computed from nothing but such.
+
+    The graph computes with it on its device, or it is the same at each call, so it cannot be handed out.
+    """
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or value.device.type != "cpu" or value.dim() != 0:
+        return False
+    if node.op == "placeholder":
+        return True
+    if node.op == "get_attr":
+        return all(user.op != "output" for user in node.users)
+    handed_out = any(user.op == "output" for user in node.users)
+    sources = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), torch.Tensor)]
+    return not handed_out and bool(sources) and all(map(is_number, sources))
+
+
+def host_read(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+    """Which of a call's values CUDA's operator reads on the host, or None. The arguments may be nodes."""
+    namespace, _, name = op._schema.name.partition("::")
+    # One that writes its argument or an `out` reads what the others do.
+    reads = _HOST_READS.get(name.removesuffix("_")) if namespace == "aten" else None
+    if reads is None:
+        return None
+    reason, where = reads
+    return reason if where is None or where(_by_name(op, args, kwargs)) else None
+
+
+def _by_name(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Given:
+    arguments = op._schema.arguments
+    given = {each.name: each.default_value for each in arguments if each.has_default_value()}
+    return given | dict(zip((each.name for each in arguments), args, strict=False)) | dict(kwargs)
+
+
+def _value(argument: Any) -> Any:
+    return map_arg(argument, lambda node: node.meta.get("val"))
+
+
+def _is_tensor(argument: Any) -> bool:
+    return isinstance(_value(argument), torch.Tensor)
+
+
+def _is_on_device(argument: Any) -> bool:
+    """Whether a number is a tensor that lies on the device. A constant of the host's does not; one that comes with a
+    call reaches the graph in memory of the device."""
+    return _is_tensor(argument) and not _is_constant_number(argument)
+
+
+def _is_constant_number(node: Any) -> bool:
+    """Whether a tensor of one number on the host is the same at each call."""
+    if not isinstance(node, Node) or not is_number(node):
+        return False
+    return node.op == "get_attr" or (node.op == "call_function" and all(map(_is_constant_number, node.all_input_nodes)))
+
+
+def _writes_where_a_mask_says(given: _Given) -> bool:
+    indices = leaves_of(torch.Tensor, _value(given["indices"]))
+    masked = any(index.dtype in (torch.bool, torch.uint8) for index in indices)
+    # One number is filled in where the mask says, on the device.
+    return masked and (given["accumulate"] is True or _is_on_device(given["values"]))
+
+
+def _counts_long_slices(given: _Given) -> bool:
+    # Sizes that are not known yet are left to the capture.
+    shape = _value(given["self"]).shape
+    size = shape[given["dim"]] if shape else 1
+    return isinstance(size, int) and size > _ONE_BLOCK
+
+
+def _sorts_many(given: _Given) -> bool:
+    if given["assume_unique"]:
+        return False
+    compared = [argument for name, argument in given.items() if name.startswith(("element", "test_element"))]
+    counts = [_value(each).numel() if _is_tensor(each) else 1 for each in compared]
+    if not all(isinstance(count, int) for count in counts) or 0 in counts:
+        return False
+    return counts[1] >= int(10 * counts[0] ** _SORTS_FROM)
+
+
+def _multiplies_groups_one_by_one(given: _Given) -> bool:
+    left, right = _value(given["self"]), _value(given["mat2"])
+    if left.dim() == 3 and right.dim() == 3:
+        return False
+    together = left.dtype == right.dtype == torch.bfloat16
+    return not together or (
+        torch.cuda.is_available() and torch.cuda.get_device_capability(left.device)[0] not in (9, 10)
+    )
+
+
+_FAILED = "whether it failed for a matrix is read on the host"
+_FAILED_CHECKED = (
+    "whether it failed for a matrix is read on the host; the forms of torch.linalg that end in _ex leave that out"
+)
+
+# Operators in all their forms; the reason; in which calls, if not in all. They are those from whose CUDA kernels calls
+# lead to `item`, `nonzero`, a copy to the host or a wait for the stream in the libraries of torch 2.13.
+_READS: tuple[tuple[tuple[str, ...], str, Callable[[_Given], bool] | None], ...] = (
+    (
+        ("index_put", "_index_put_impl", "_unsafe_index_put"),
+        "how many elements its mask chooses is read on the host; torch.where and masked_scatter are captured",
+        _writes_where_a_mask_says,
+    ),
+    (("masked_scatter_backward",), "how many elements its mask chooses is read on the host", None),
+    (
+        ("normal",),
+        "whether its deviations are negative is read on the host; torch.randn(...) * std + mean is captured",
+        lambda given: _is_tensor(given["std"]),
+    ),
+    (
+        ("masked_fill", "index_fill"),
+        "the value that it fills in is read on the host; torch.where and index_copy are captured",
+        lambda given: _is_on_device(given["value"]),
+    ),
+    (
+        ("linspace", "logspace"),
+        "its bounds are read on the host; with numbers it is captured",
+        lambda given: _is_on_device(given["start"]) or _is_on_device(given["end"]),
+    ),
+    (
+        ("searchsorted",),
+        "whether its sorter is in bounds is read on the host; boundaries that are sorted are captured",
+        lambda given: given["sorter"] is not None,
+    ),
+    (
+        ("histc",),
+        "the range of its values is read on the host; with min and max it is captured",
+        lambda given: bool(given["min"] == given["max"]),
+    ),
+    (
+        ("mode",),
+        "how many values it finds is read on the host; of up to 2048 it is captured",
+        _counts_long_slices,
+    ),
+    (("isin",), "how many values it finds is read on the host; with assume_unique it is captured", _sorts_many),
+    (
+        ("segment_reduce",),
+        "whether its lengths add up is read on the host; with unsafe it is captured",
+        lambda given: given["lengths"] is not None and not given["unsafe"],
+    ),
+    (
+        ("_grouped_mm",),
+        "the sizes of its groups are read on the host; bfloat16 is captured on cards of capability 9 and 10",
+        _multiplies_groups_one_by_one,
+    ),
+    (
+        ("fake_quantize_per_channel_affine_cachemask",),
+        "whether its zero points are in range is read on the host; floating-point ones are captured",
+        lambda given: not _value(given["zero_point"]).dtype.is_floating_point,
+    ),
+    (
+        tuple(
+            f"_fake_quantize_learnable_per_{what}_affine{back}"
+            for what in ("tensor", "channel")
+            for back in ("", "_backward")
+        ),
+        "its scale or zero point is read on the host",
+        None,
+    ),
+    (
+        ("_fused_moving_avg_obs_fq_helper", "_fused_moving_avg_obs_fq_helper_functional"),
+        "whether it quantizes is read on the host; by tensor, not by row, it is captured",
+        lambda given: bool(given["per_row_fake_quant"]),
+    ),
+    (("_linalg_check_errors",), _FAILED_CHECKED, None),
+    (
+        ("linalg_cholesky_ex", "linalg_inv_ex", "linalg_ldl_factor_ex", "linalg_lu_factor_ex", "_linalg_solve_ex"),
+        _FAILED_CHECKED,
+        lambda given: bool(given["check_errors"]),
+    ),
+    (
+        (
+            "_linalg_eigh",
+            "_linalg_eigvals",
+            "_linalg_svd",
+            "cholesky",
+            "cholesky_inverse",
+            "linalg_eig",
+            "linalg_lstsq",
+        ),
+        _FAILED,
+        None,
+    ),
+    (
+        ("linalg_matrix_exp",),
+        "the norms of its matrices are read on the host",
+        lambda given: _value(given["self"]).shape[-1] not in (0, 1),
+    ),
+    (("linalg_ldl_solve",), "the host waits for the device in it", None),
+)
+
+_HOST_READS = {name: (reason, where) for names, reason, where in _READS for name in names}

@@ -1,0 +1,60 @@
+"""Which of PyTorch's operators are refused on CUDA for what they read on the host, and that no others are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo.core import OpInfo
+
+from airgraph.program.host_reads import host_read
+
+# The first sample of each reads something there, or has one of these within.
+_REFUSED = {
+    *("_segment_reduce_lengths", "cholesky", "cholesky_inverse", "matrix_exp", "norm_nuc", "normal"),
+    *("linalg_cholesky", "linalg_cond", "linalg_eig", "linalg_eigh", "linalg_eigvals", "linalg_eigvalsh", "linalg_inv"),
+    *(
+        "linalg_ldl_factor",
+        "linalg_ldl_solve",
+        "linalg_lu_factor",
+        "linalg_matrix_rank",
+        "linalg_matrix_rank_hermitian",
+    ),
+    *("linalg_solve", "linalg_svd", "linalg_svdvals", "linalg_tensorinv", "linalg_tensorsolve"),
+    *("linspace_tensor_overload", "logspace_tensor_overload", "pca_lowrank", "svd", "svd_lowrank"),
+}
+# Of the others, each so manieth, unless all are asked for.
+_STRIDE = 8
+
+
+def _operators(full: bool) -> Iterator[OpInfo]:
+    ordered = sorted(op_db, key=lambda op: op.formatted_name)
+    for index, op in enumerate(ordered):
+        if "jiterator" not in op.name and (full or op.formatted_name in _REFUSED or index % _STRIDE == 0):
+            yield op
+
+
+def _reads(op: OpInfo) -> set[str]:
+    """The operators of ATen that read something for its first sample; none where it cannot be traced."""
+    dtype = torch.float32 if torch.float32 in op.supported_dtypes("cpu") else torch.int64
+    sample = next(iter(op.sample_inputs("cpu", dtype, requires_grad=False)))
+
+    def call(inputs: object, args: object, kwargs: dict[str, object]) -> object:
+        return op.op(inputs, *args, **kwargs)  # type: ignore[misc]
+
+    try:
+        with torch.no_grad():
+            traced = make_fx(call, tracing_mode="fake")(sample.input, sample.args, sample.kwargs)
+    except (DataDependentOutputException, DynamicOutputShapeException, NotImplementedError, RuntimeError):
+        return set()
+    calls = [node for node in traced.graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
+    return {node.target.name() for node in calls if host_read(node.target, node.args, node.kwargs) is not None}
+
+
+def test_these_and_no_others_read_on_the_host(request: pytest.FixtureRequest) -> None:
+    full = request.config.getoption("--full-sweep")
+    assert {op.formatted_name for op in _operators(full) if _reads(op)} == _REFUSED
