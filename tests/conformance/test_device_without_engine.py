@@ -27,11 +27,12 @@ print("replays", counts["replays"], "eager", counts["eager_calls"])
 """
 
 
-def _said(device: str, door: str, folder: Path, **environment: str) -> tuple[str, str]:
+def _said(device: str, door: str, folder: Path, *, on: str = "", **environment: str) -> tuple[str, str]:
+    """on: where the program's tensors lie, if not on the device."""
     script = folder / "program.py"
     script.write_text(_PROGRAM)
     cache = {"AIRGRAPH_CACHE_DIR": str(folder / "cache")}
-    ran = start_command(str(script), device, door, device=device, **cache, **environment)
+    ran = start_command(str(script), on or device, door, device=device, **cache, **environment)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout.splitlines()[-1], ran.stderr
 
@@ -58,3 +59,15 @@ def test_files_of_a_start_with_the_engine_are_left_alone(device: str, tmp_path: 
     assert said.startswith("replays 3 " if device == "cpu" else "replays 0 ")
     assert "is not used and made anew" not in warned
     assert [(path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*.airgraph")] == [(written, before)]
+
+
+def test_calls_on_the_cpu_do_not_mind_files_of_a_device(device: str, tmp_path: Path) -> None:
+    _said(device, "cached", tmp_path)
+    (written,) = tmp_path.rglob("*.airgraph")
+    for _ in range(2):
+        said, warned = _said(device, "cached", tmp_path, on="cpu", AIRGRAPH_ENGINE="python")
+        assert said == "replays 3 eager 0"
+        assert "not cached" not in warned and "not used" not in warned
+    # The second start has read what the first has written.
+    assert len(list(tmp_path.rglob("*.airgraph"))) == (1 if device == "cpu" else 2)
+    assert written.exists()

@@ -273,9 +273,10 @@ class CachedFunction:
                     self._replaceable.append(path)
                     continue
                 entry = self._add(manifest, path, distrusted=True)
-            except Unwritable:
-                # No fault of the file: nothing can be captured on its device here.
-                raise
+            except Unwritable as obstacle:
+                # No fault of the file, which is for calls on a device where nothing can be captured now.
+                log.info("%s is passed over: %s", path, obstacle)
+                continue
             except CacheError as error:
                 if self._strict:
                     raise
