@@ -24,7 +24,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import airgraph
 from airgraph import scope
 from airgraph.errors import ReplayError
-from airgraph.memory.plan import Plan, assign_offsets
 from airgraph.memory.pool import ArenaPool
 from airgraph.options import Options
 from airgraph.passes.pipeline import run_passes
@@ -32,7 +31,7 @@ from airgraph.passes.races import insert_waits, races_in
 from airgraph.passes.stream_check import check_streams
 from airgraph.program.inputs import InputPlan, InputRole
 from airgraph.program.program import CaptureProgram
-from airgraph.runtime.cpu import assemble, beside
+from airgraph.runtime.cpu import beside
 from airgraph.runtime.cpu.runtime import CpuRuntime
 from airgraph.runtime.engine.loading import engine
 from airgraph.runtime.recording.inputs import decide_inputs
@@ -396,64 +395,3 @@ def test_the_calls_number_of_threads_is_as_before(_one_thread: None) -> None:
     call = torch.compile(model, backend="airgraph", fullgraph=True)
     call(x)
     assert torch.get_num_threads() == 2
-
-
-def test_what_is_recorded_for_a_stream_lives_to_its_end() -> None:
-    """Without that its memory is a later buffer's once it was read for the last time."""
-
-    def arena_nbytes(is_recorded: bool) -> int:
-        done = airgraph.Event("done")
-
-        def program(x: Tensor) -> Tensor:
-            with scope.stream("side"):
-                beside = x[:1] + 1
-                done.record()
-            made = x + 1
-            if is_recorded:
-                airgraph.ops.record_stream(made, "side")
-            later = (made.sum() + x).exp()
-            last = (later.sum() + x).exp().sum()
-            done.wait()
-            return last + beside
-
-        x = torch.randn(1 << 14)
-        torch._dynamo.reset()
-        airgraph.reset()
-        call = torch.compile(program, backend="airgraph", fullgraph=True, options={"kernels": "exact"})
-        torch.testing.assert_close(call(x), program(x))
-        return sum(pool["arena_nbytes"] for pool in airgraph.explain().to_dict()["pools"])
-
-    with torch.no_grad():
-        assert arena_nbytes(True) >= arena_nbytes(False) + (1 << 16)
-
-
-@torch.no_grad()
-def test_what_is_recorded_by_hand_lives_to_the_end_of_its_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    planned: list[int] = []
-
-    def assign(*args: Any, **kwargs: Any) -> Plan:
-        planned.append((plan := assign_offsets(*args, **kwargs)).peak)
-        return plan
-
-    monkeypatch.setattr(assemble, "assign_offsets", assign)
-
-    def captured(is_recorded: bool) -> int:
-        done, x, by_hand = airgraph.Event("done"), torch.randn(1 << 14), airgraph.cpu.CPUGraph(kernels="exact")
-        with airgraph.cpu.graph(by_hand):
-            with scope.stream("side"):
-                beside = x[:1] + 1
-                done.record()
-            made = x + 1
-            if is_recorded:
-                airgraph.ops.record_stream(made, "side")
-            later = (made.sum() + x).exp()
-            del made
-            last = (later.sum() + x).exp().sum()
-            done.wait()
-            result = last + beside
-        by_hand.replay()
-        made = x + 1
-        torch.testing.assert_close(result, (((made.sum() + x).exp()).sum() + x).exp().sum() + x[:1] + 1)
-        return planned[-1]
-
-    assert captured(True) >= captured(False) + (1 << 16)
