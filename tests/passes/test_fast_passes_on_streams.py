@@ -19,6 +19,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from airgraph.options import Options
 from airgraph.passes.pipeline import run_passes
 from airgraph.passes.races import insert_waits, races_in
+from airgraph.program.nodes import is_view
+from airgraph.program.stream_marks import is_mark
 from airgraph.program.streams import put_on, stream_of, streams_of
 from airgraph.runtime.engine.loading import engine_status
 
@@ -93,6 +95,30 @@ def _divided(gm: GraphModule, choose: random.Random) -> None:
         put_on(node, stream_of(node.args[0]) if node.target is operator.getitem else stream)
     insert_waits(gm, races_in(gm.graph))
     gm.recompile()
+
+
+def _calls(gm: GraphModule) -> int:
+    return sum(node.op == "call_function" and not (is_mark(node.target) or is_view(node)) for node in gm.graph.nodes)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", _PROGRAMS)
+def test_an_operator_does_not_take_what_another_stream_computes(name: str) -> None:
+    """Divided in two, wherever that is, not all goes that goes on one stream."""
+    traced = _traced(name)
+    whole = GraphModule(traced, copy.deepcopy(traced.graph))
+    run_passes(whole, Options())
+    calls = sum(node.op == "call_function" for node in traced.graph.nodes)
+    left = []
+    for cut in range(1, calls):
+        gm = GraphModule(traced, copy.deepcopy(traced.graph))
+        for position, node in enumerate([each for each in gm.graph.nodes if each.op == "call_function"]):
+            put_on(node, "a" if position < cut else None)
+        insert_waits(gm, races_in(gm.graph))
+        gm.recompile()
+        run_passes(gm, Options())
+        left.append(_calls(gm))
+    assert max(left) > _calls(whole), left
 
 
 def _check_close(ours: Sequence[Any], theirs: Sequence[Any], graphs: str) -> None:
