@@ -119,6 +119,9 @@ def test_an_operator_does_not_take_what_another_stream_computes(name: str) -> No
         run_passes(gm, Options())
         left.append(_calls(gm))
     assert max(left) > _calls(whole), left
+    if name not in ("attention", "a written argument"):
+        # Their last call is part of what is found.
+        assert left[-1] > _calls(whole), left
 
 
 def _check_close(ours: Sequence[Any], theirs: Sequence[Any], graphs: str) -> None:

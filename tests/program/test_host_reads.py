@@ -38,8 +38,8 @@ def _operators(full: bool) -> Iterator[OpInfo]:
             yield op
 
 
-def _reads(op: OpInfo) -> set[str]:
-    """The operators of ATen that read something for its first sample; none where it cannot be traced."""
+def _reads(op: OpInfo) -> set[str] | None:
+    """The operators of ATen that read something for its first sample; None where it cannot be traced."""
     dtype = torch.float32 if torch.float32 in op.supported_dtypes("cpu") else torch.int64
     sample = next(iter(op.sample_inputs("cpu", dtype, requires_grad=False)))
 
@@ -50,11 +50,15 @@ def _reads(op: OpInfo) -> set[str]:
         with torch.no_grad():
             traced = make_fx(call, tracing_mode="fake")(sample.input, sample.args, sample.kwargs)
     except (DataDependentOutputException, DynamicOutputShapeException, NotImplementedError, RuntimeError):
-        return set()
+        return None
     calls = [node for node in traced.graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
     return {node.target.name() for node in calls if host_read(node.target, node.args, node.kwargs) is not None}
 
 
 def test_these_and_no_others_read_on_the_host(request: pytest.FixtureRequest) -> None:
     full = request.config.getoption("--full-sweep")
-    assert {op.formatted_name for op in _operators(full) if _reads(op)} == _REFUSED
+    found = {op.formatted_name: _reads(op) for op in _operators(full)}
+    assert {name for name, reads in found.items() if reads} == _REFUSED
+    # Those whose result depends on data, and a few that fake tensors do not serve.
+    untraced = [name for name, reads in found.items() if reads is None]
+    assert len(untraced) <= len(found) / 10, untraced
