@@ -40,6 +40,10 @@ def _made_by(node: Node) -> list[Node]:
     return [each for each in node.users if each.target is operator.getitem] or [node]
 
 
+def _touches_no_memory(node: Node) -> bool:
+    return event_of(node) is not None or is_view(node) or node.target is operator.getitem
+
+
 def _observations(graph: Graph) -> set[frozenset[tuple[Node, Node, Node | None]]]:
     """Of every order in which the streams may run: who saw and overwrote whose values."""
     lines: dict[str | None, list[Node]] = {}
@@ -58,16 +62,19 @@ def _observations(graph: Graph) -> set[frozenset[tuple[Node, Node, Node | None]]
     def seen(
         places: dict[str | None, int], done: frozenset[Node], writers: dict[Node, Node]
     ) -> Iterator[frozenset[tuple[Node, Node, Node | None]]]:
-        ready = [stream for stream, line in lines.items() if places[stream] < len(line)]
+        ready = {
+            stream: line[places[stream]]
+            for stream, line in lines.items()
+            if places[stream] < len(line) and awaited.get(line[places[stream]]) in {None, *done}
+        }
         if not ready:
             yield frozenset((graph.output_node(), memory, writer) for memory, writer in writers.items())
-        for stream in ready:
-            node = lines[stream][places[stream]]
-            if node in awaited and awaited[node] not in done:
-                continue
-            marks = event_of(node) is not None or is_view(node)
-            used = [] if marks else [_memory_of(each) for each in node.all_input_nodes]
-            written = [] if marks else [_memory_of(each) for each in written_nodes(node)] or _made_by(node)
+        # What touches no memory holds nobody up: when it runs makes no difference, so it runs at once.
+        quiet = [stream for stream, node in ready.items() if _touches_no_memory(node)][:1]
+        for stream in quiet or ready:
+            node = ready[stream]
+            used = [] if quiet else [_memory_of(each) for each in node.all_input_nodes]
+            written = [] if quiet else [_memory_of(each) for each in written_nodes(node)] or _made_by(node)
             events = [(node, memory, writers.get(memory)) for memory in (*used, *written)]
             then = seen(
                 {**places, stream: places[stream] + 1}, done | {node}, {**writers, **dict.fromkeys(written, node)}
