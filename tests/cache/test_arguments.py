@@ -18,7 +18,9 @@ from reports import counters
 from torch import Tensor, nn
 
 import airgraph
+from airgraph.cache import cached_function
 from airgraph.cache.entry import Entry
+from airgraph.cache.tracing.trace import trace
 from airgraph.errors import CacheError
 
 
@@ -167,6 +169,28 @@ def test_arguments_given_twice(tmp_path: Path) -> None:
         got = call(memory[:3], memory[1:])
     torch.testing.assert_close(got, step(expected[:3], expected[1:]))
     torch.testing.assert_close(memory, expected)
+
+
+@pytest.mark.filterwarnings("ignore:airgraph. a call of")
+def test_arguments_that_share_memory_are_traced_a_few_times_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def step(cache: Tensor, x: Tensor) -> Tensor:
+        cache.add_(1)
+        return x * 2
+
+    traced = []
+    monkeypatch.setattr(cached_function, "trace", lambda request: traced.append(request) or trace(request))
+    call = cached(step, tmp_path, strict=False)
+    for _ in range(6):
+        cache = torch.ones(4)
+        torch.testing.assert_close(call(cache, cache[1:3]), torch.full((2,), 4.0))
+    assert len(traced) == 3
+    assert sum(call.counts().refusals.values()) == 6
+    # Others are cached as ever.
+    cache = torch.ones(4)
+    torch.testing.assert_close(call(cache, torch.ones(2)), torch.full((2,), 2.0))
+    assert len(call.files) == 1
 
 
 class Mode(enum.Enum):

@@ -133,7 +133,7 @@ class CachedFunction:
             return self._uncached.as_it_is(reason, args)
         except CannotCapture as reason:
             return self._after_discarding(entry, reason, args)
-        return self._uncached.compiled(args) if self._uncached.is_final else self._miss(args)
+        return self._uncached.compiled(args) if self._uncached.takes(args) else self._miss(args)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copied or pickled with its object, it is the copy's method; it shares the files, and reads them anew."""

@@ -45,12 +45,14 @@ class Uncached:
         self._strict = strict
         self._compiled: Callable[..., Any] | None = None
         self._failures: list[str] = []
+        self._overlaps_refused = 0
         self._warned_of_arguments = False
 
-    @property
-    def is_final(self) -> bool:
-        """Whether no further call is traced for the cache."""
-        return len(self._failures) >= _MOST_FAILURES
+    def takes(self, values: tuple[Any, ...]) -> bool:
+        """Whether a call that no graph serves is not traced for the cache: as many like it were, in vain."""
+        if len(self._failures) >= _MOST_FAILURES:
+            return True
+        return self._overlaps_refused >= _MOST_FAILURES and _overlap(values) is not None
 
     def compiled(self, values: tuple[Any, ...]) -> Any:
         """The call's result as torch.compile gives it."""
@@ -64,12 +66,13 @@ class Uncached:
     def refused(self, error: CacheError, values: tuple[Any, ...]) -> Any:
         """The result of a call that cannot be traced for the cache. An error of the function's own leaves all as it
         was."""
+        overlap = _overlap(values)
+        if overlap is not None and not self._strict:
+            self._overlaps_refused += 1
+            return self.as_it_is(overlap, values)
         self._refusals[str(error)] += 1
         if self._strict:
             raise CacheError(f"{self._name} is not cached: {error}") from error
-        overlap = _overlap(values)
-        if overlap is not None:
-            return self.as_it_is(overlap, values)
         result = self.compiled(values)
         self.give_up(error)
         return result
