@@ -133,7 +133,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        cuda_host_time.work(options.worker, options.workload, options.check)
+        cuda_host_time.work(options.worker, options.workload, check=options.check, rounds=options.rounds)
         return
     if options.simulate:
         cuda_host_time.simulate(6 if options.quick else options.rounds, is_kept=not options.quick)

@@ -4,6 +4,10 @@ Run by `cuda_graphs.py --simulate`. Each contender has a process of its own (see
 is computed, and what remains is the time that Python, PyTorch and the contender take: no device's speed is measured,
 and no driver's. Before, every contender's output is compared with eager's in a process with kernels on.
 
+What a backend of torch.compile adds to Dynamo is far less than what Dynamo takes, which differs from process to process
+by more. So that is measured within one process: one compiled function, whose guards are the same ones, calls what is
+put in the backend's place for a block.
+
 Memory: what the allocator reserves beside weights for a decode step of seven batch sizes, captured in several orders,
 against the largest alone.
 """
@@ -13,7 +17,9 @@ from __future__ import annotations
 import atexit
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -38,7 +44,10 @@ DYNAMO = "Dynamo alone"
 # call, as nothing is overwritten by airgraph.
 REPLAYING = "Dynamo and bare replay"
 RENEWING = "Dynamo, bare replay, new outputs"
-CONTENDERS = (EAGER, TREES, BARE, AIRGRAPH, CACHED, REPLAY, DYNAMO, REPLAYING, RENEWING)
+CONTENDERS = (EAGER, TREES, BARE, AIRGRAPH, CACHED, REPLAY, DYNAMO)
+# Called by one compiled function in turns.
+ADDED = "added to Dynamo"
+BEHIND_DYNAMO = (AIRGRAPH, DYNAMO, REPLAYING, RENEWING)
 WORKLOADS = {
     "mlp": "six operators: three Linear 64x64 with relu, batch 1",
     "llama": "4-layer Llama-like decode step",
@@ -92,8 +101,6 @@ def make_call(contender: str, model: Any, args: tuple[Any, ...]) -> Callable[...
     elif contender == DYNAMO:
         made = [model(*args)]
         call = torch.compile(model, backend=lambda gm, inputs: lambda *_: made)
-    elif contender in (REPLAYING, RENEWING):
-        call = torch.compile(model, backend=lambda gm, inputs: replaying(gm, renews=contender == RENEWING))
     for _ in range(3):
         call(*args)
     if contender == REPLAY:
@@ -126,20 +133,62 @@ def bare(model: Any, args: tuple[Any, ...]) -> Callable[..., Any]:
     return replay
 
 
-def replaying(gm: Any, *, renews: bool) -> Callable[..., Any]:
-    """A backend's whole work: PyTorch's own graph, captured at the first call for the arguments that lie there."""
-    captured: list[Callable[..., Any]] = []
+class Switched:
+    """A backend whose compiled graph is whatever stands in its place for the time being.
 
-    def call(*args: Any) -> Any:
-        if not captured:
-            captured.append(bare(gm, args))
-        outputs = captured[0]()
-        return [out.clone() for out in outputs] if renews else outputs
+    `behind`: of each of these names a call of Dynamo's graph with its arguments.
+    """
 
-    return call
+    def __init__(self, model: Any, args: tuple[Any, ...]) -> None:
+        import torch
+
+        self.behind: dict[str, Callable[..., Any]] = {}
+        self._now: list[Callable[..., Any]] = []
+        self._compiled = torch.compile(model, backend=self._compile, fullgraph=True)
+        for _ in range(3):
+            self._compiled(*args)
+
+    def _compile(self, gm: Any, inputs: Any) -> Callable[..., Any]:
+        from airgraph.backend import airgraph
+
+        own = airgraph(gm, inputs)
+
+        def first(*args: Any) -> Any:
+            made, replay = gm(*args), bare(gm, args)
+            self.behind = {
+                AIRGRAPH: own,
+                DYNAMO: lambda *_: made,
+                REPLAYING: replay,
+                RENEWING: lambda *_: [out.clone() for out in replay()],
+            }
+            now[0] = own
+            return own(*args)
+
+        self._now = now = [first]
+        return lambda *args: now[0](*args)
+
+    @contextmanager
+    def _standing(self, name: str) -> Iterator[None]:
+        self._now[0] = self.behind[name]
+        yield
+
+    def contenders(self, args: tuple[Any, ...]) -> list[measure.Contender]:
+        import torch
+
+        return [
+            measure.Contender(name, self._compiled, args, partial(self._standing, name), torch.cuda.synchronize)
+            for name in self.behind
+        ]
 
 
-def work(contender: str, workload: str, check: bool) -> None:
+def added_us(workload: str, rounds: int) -> dict[str, Any]:
+    """What each adds to Dynamo, from blocks that follow one another in one process."""
+    model, args = make_workload(workload)
+    turns = measure.in_turns(Switched(model, args).contenders(args), rounds=rounds)
+    return {name: turns.difference(name, DYNAMO).to_dict() for name in BEHIND_DYNAMO if name != DYNAMO}
+
+
+def work(contender: str, workload: str, *, check: bool, rounds: int) -> None:
     """In a process of its own: compare with eager, be timed, or say what is reserved."""
     import torch
 
@@ -147,6 +196,9 @@ def work(contender: str, workload: str, check: bool) -> None:
     with torch.no_grad():
         if workload == "capture":
             processes.answer(first_call_ms(int(contender)))
+            return
+        if contender == ADDED:
+            processes.answer(added_us(workload, rounds))
             return
         if workload == "memory":
             processes.answer(reserved_nbytes(ORDERS[contender]))
@@ -251,8 +303,8 @@ def first_call_ms(live: int) -> dict[str, float]:
 
 
 def command(contender: str, workload: str, *mode: str) -> list[str]:
-    """What starts a contender's process. mode: "--check" or nothing; then kernels are off."""
-    null = [] if mode or workload == "memory" else ["--null"]
+    """What starts a contender's process. mode: further arguments; kernels are on for "--check"."""
+    null = [] if "--check" in mode or workload == "memory" else ["--null"]
     script = str(Path(__file__).with_name("cuda_graphs.py"))
     return [
         *(sys.executable, "-m", "simcuda", *null, script),
@@ -268,16 +320,20 @@ def run(workload: str, rounds: int) -> dict[str, Any]:
         checking.close()
     turns = processes.time_in_turns({each: command(each, workload) for each in CONTENDERS}, rounds)
     took = {name: timing.median_us for name, timing in turns.timings.items()}
+    print(f"{workload}: {ADDED} ...", file=sys.stderr)
+    adding = processes.Worker(command(ADDED, workload, "--rounds", str(rounds)))
+    added = adding.answer()
+    adding.close()
     own = {
-        "over Dynamo alone": turns.difference(AIRGRAPH, DYNAMO),
-        "over Dynamo and bare replay": turns.difference(AIRGRAPH, REPLAYING),
-        "over that with new outputs": turns.difference(AIRGRAPH, RENEWING),
-        "cached, over bare replay": turns.difference(CACHED, BARE),
+        "over Dynamo alone": added[AIRGRAPH],
+        "a bare replay over Dynamo alone": added[REPLAYING],
+        "a bare replay and new outputs over Dynamo alone": added[RENEWING],
+        "cached, over bare replay": turns.difference(CACHED, BARE).to_dict(),
     }
     return {
         "description": WORKLOADS[workload],
         "contenders": {name: timing.to_dict() for name, timing in turns.timings.items()},
-        "own_us": {name: timing.to_dict() for name, timing in own.items()},
+        "own_us": own,
         "trees_over": {name: round(took[TREES] / took[name], 3) for name in (AIRGRAPH, CACHED, DYNAMO)},
     }
 

@@ -69,6 +69,19 @@ class Timing:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """Of each contender its timing, and the means of its blocks in µs, one a round."""
+
+    timings: dict[str, Timing]
+    samples: dict[str, list[float]]
+
+    def difference(self, one: str, other: str) -> Timing:
+        """What one takes more than the other, from blocks of the same rounds: the machine's moods are in both."""
+        pairs = zip(self.samples[one], self.samples[other], strict=True)
+        return summarise([a - b for a, b in pairs], self.timings[one].calls_per_block)
+
+
 def summarise(samples_us: Sequence[float], calls_per_block: int) -> Timing:
     """Median and quartiles of block means in µs; one sample stands for all three."""
     q1, middle, q3 = quartiles(samples_us)
@@ -106,14 +119,19 @@ def warm_up(contender: Contender, *, warmup_ns: int = WARMUP_NS, target_ns: int 
             calls *= 2
 
 
-def interleave(
+def interleave(contenders: Sequence[Contender], *, rounds: int, **how: Any) -> dict[str, Timing]:
+    """The timings of `in_turns`."""
+    return in_turns(contenders, rounds=rounds, **how).timings
+
+
+def in_turns(
     contenders: Sequence[Contender],
     *,
     rounds: int,
     warmup_ns: int = WARMUP_NS,
     target_ns: int = BLOCK_NS,
     on_round: Callable[[], object] = lambda: None,
-) -> dict[str, Timing]:
+) -> Turns:
     """Time the contenders in turn, `rounds` blocks each. Names must differ; returned in the order given.
 
     warmup_ns, target_ns: duration of a contender's warm-up and of one block. on_round: called after a round.
@@ -138,7 +156,7 @@ def interleave(
     finally:
         if collects:
             gc.enable()
-    return {name: summarise(values, calls[name]) for name, values in samples.items()}
+    return Turns({name: summarise(values, calls[name]) for name, values in samples.items()}, samples)
 
 
 def _cpu_model() -> str:

@@ -11,12 +11,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 import measure
 
-__all__ = ["Turns", "Worker", "answer", "serve", "time_in_turns"]
+__all__ = ["Worker", "answer", "serve", "time_in_turns"]
 
 BLOCK_NS = 20_000_000
 _MARK = "ANSWER "
@@ -66,20 +65,7 @@ class Worker:
         self._process.wait(timeout=60)
 
 
-@dataclass(frozen=True, slots=True)
-class Turns:
-    """Of each contender its timing, and the means of its blocks in µs, one a round."""
-
-    timings: dict[str, measure.Timing]
-    samples: dict[str, list[float]]
-
-    def difference(self, one: str, other: str) -> measure.Timing:
-        """What one takes more than the other, from blocks of the same rounds: the machine's moods are in both."""
-        pairs = zip(self.samples[one], self.samples[other], strict=True)
-        return measure.summarise([a - b for a, b in pairs], self.timings[one].calls_per_block)
-
-
-def time_in_turns(commands: Mapping[str, Sequence[str]], rounds: int) -> Turns:
+def time_in_turns(commands: Mapping[str, Sequence[str]], rounds: int) -> measure.Turns:
     """Time the workers that these commands start, `rounds` blocks each."""
     with ExitStack() as stack:
         workers: dict[str, Worker] = {}
@@ -96,4 +82,4 @@ def time_in_turns(commands: Mapping[str, Sequence[str]], rounds: int) -> Turns:
             order = [*commands][turn:] + [*commands][:turn]
             for name in reversed(order) if number % 2 else order:
                 samples[name].append(workers[name].ask(calls[name]) / calls[name] / 1000)
-    return Turns({name: measure.summarise(samples[name], calls[name]) for name in commands}, samples)
+    return measure.Turns({name: measure.summarise(samples[name], calls[name]) for name in commands}, samples)
