@@ -27,7 +27,7 @@ at::Tensor mark(size_t number) {
 // may hold that.
 at::Tensor by_value(const at::Tensor& tensor) {
   auto copy = tensor.clone();
-  copy.unsafeGetTensorImpl()->set_wrapped_number(tensor.unsafeGetTensorImpl()->is_wrapped_number());
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) copy.unsafeGetTensorImpl()->set_wrapped_number(true);
   return copy;
 }
 

@@ -154,6 +154,32 @@ void store_new(const std::vector<TensorRecord>& targets, const std::vector<bool>
   }
 }
 
+// Whether `index_put` fills in one value where a mask says, and takes it from the host as it is.
+bool fills_by_mask(Arguments arguments) {
+  size_t indices = 0, masks = 0;
+  each_tensor(arguments[1], [&](const at::Tensor& index) {
+    if (!index.defined()) return;
+    ++indices;
+    masks += index.scalar_type() == at::kBool || index.scalar_type() == at::kByte;
+  });
+  const auto& values = arguments[2].toTensor();
+  return indices == 1 && masks == 1 && !arguments[3].toBool() && values.numel() == 1 && values.is_cpu();
+}
+
+// The arguments as the kernels of the device have them, which copy some from the host: no capture takes that.
+Stack brought_to_device(const std::string& name, Arguments arguments, c10::Device device) {
+  const bool puts = name == "aten::_index_put_impl_";
+  Stack brought(arguments.begin(), arguments.end());
+  if (!puts && name != "aten::index" && name != "aten::where") return brought;
+  for (size_t i = 0; i < brought.size(); ++i) {
+    if (puts && i == 2 && fills_by_mask(arguments)) continue;
+    brought[i] = map_tensors(
+        brought[i], [&](const at::Tensor& tensor) { return tensor.is_cpu() ? tensor.to(device) : tensor; },
+        std::nullopt);
+  }
+  return brought;
+}
+
 // What a kernel of the device would do with the host waiting for it: results whose shape, or that themselves, the host
 // has to know.
 void run_now(const c10::OperatorHandle& op, Arguments arguments, c10::Device device, Stack* stack) {
@@ -199,11 +225,12 @@ void launch_here(const std::string& name, std::function<void()> kernel) {
 void serve(const c10::OperatorHandle& op, Stack* stack) {
   const auto& schema = op.schema();
   const auto count = schema.arguments().size();
-  const Stack held(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
-  const Arguments arguments(held);
-  const auto device = device_of(arguments);
+  const Stack given(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
+  const auto device = device_of(given);
   const c10::DeviceGuard guard(device);
   at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const auto held = brought_to_device(schema.name(), given, device);
+  const Arguments arguments(held);
 
   const auto result = outcome(op, arguments);
   if (!result) return run_now(op, arguments, device, stack);

@@ -12,6 +12,7 @@ from airgraph.capture.ledger import ledger
 from airgraph.errors import Unwritable
 from airgraph.options import Options
 from airgraph.passes.fingerprint import fingerprint
+from airgraph.passes.host_values import put_host_values_on_device
 from airgraph.passes.pipeline import run_passes
 from airgraph.passes.stream_check import check_streams
 from airgraph.passes.stream_forms import as_tagged_events
@@ -43,6 +44,7 @@ def prepare(
     warn_of_unheeded(lowered.graph)
     as_tagged_events(lowered)
     place_with_users(lowered)
+    put_host_values_on_device(lowered, _device(lowered))
     check_events(lowered.graph)
     plans = lowering.input_plans(lowered, sources, positions)
     dump = dump_for(name, options.dump_dir)
@@ -77,8 +79,8 @@ def _passes_of(options: Options) -> str:
 def _device(gm: GraphModule) -> torch.device:
     """The first device that a tensor of the graph lies on; a graph on several is refused later, by name.
 
-    Numbers on the host come last: operators take them with tensors of any device.
+    The host comes last: what lies there is a number, or is put on the device where that can be.
     """
     tensors = [v for v in (node.meta.get("val") for node in gm.graph.nodes) if isinstance(v, torch.Tensor)]
-    tensors.sort(key=lambda value: value.dim() == 0 and value.device.type == "cpu")
+    tensors.sort(key=lambda value: value.device.type == "cpu")
     return tensors[0].device if tensors else torch.device("cpu")

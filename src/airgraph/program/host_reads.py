@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch.fx.node import map_arg
 
 from airgraph.program.trees import leaves_of
 
-__all__ = ["host_read", "is_number"]
+__all__ = ["by_name", "fills_where_a_mask_says", "host_read", "is_number"]
 
 _Given = Mapping[str, Any]
 
@@ -46,10 +47,11 @@ def host_read(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[st
     if reads is None:
         return None
     reason, where = reads
-    return reason if where is None or where(_by_name(op, args, kwargs)) else None
+    return reason if where is None or where(by_name(op, args, kwargs)) else None
 
 
-def _by_name(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Given:
+def by_name(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Given:
+    """The arguments of a call, those too that it leaves out."""
     arguments = op._schema.arguments
     given = {each.name: each.default_value for each in arguments if each.has_default_value()}
     return given | dict(zip((each.name for each in arguments), args, strict=False)) | dict(kwargs)
@@ -76,11 +78,25 @@ def _is_constant_number(node: Any) -> bool:
     return node.op == "get_attr" or (node.op == "call_function" and all(map(_is_constant_number, node.all_input_nodes)))
 
 
+def _masks_in(given: _Given) -> list[bool]:
+    """Of each tensor that an `index_put` is indexed by."""
+    return [each.dtype in (torch.bool, torch.uint8) for each in leaves_of(torch.Tensor, _value(given["indices"]))]
+
+
+def fills_where_a_mask_says(given: _Given) -> bool:
+    """Whether a call of `index_put` fills in one number of the host's, which its kernel takes as it is.
+
+    given: see `by_name`.
+    """
+    return _masks_in(given) == [True] and not given["accumulate"] and _is_constant_number(given["values"])
+
+
 def _writes_where_a_mask_says(given: _Given) -> bool:
-    indices = leaves_of(torch.Tensor, _value(given["indices"]))
-    masked = any(index.dtype in (torch.bool, torch.uint8) for index in indices)
-    # One number is filled in where the mask says, on the device.
-    return masked and (given["accumulate"] is True or _is_on_device(given["values"]))
+    return any(_masks_in(given)) and not fills_where_a_mask_says(given)
+
+
+def _is_empty(given: _Given, name: str = "self") -> bool:
+    return _is_tensor(given[name]) and 0 in _value(given[name]).shape
 
 
 def _counts_long_slices(given: _Given) -> bool:
@@ -91,13 +107,33 @@ def _counts_long_slices(given: _Given) -> bool:
 
 
 def _sorts_many(given: _Given) -> bool:
-    if given["assume_unique"]:
-        return False
     compared = [argument for name, argument in given.items() if name.startswith(("element", "test_element"))]
     counts = [_value(each).numel() if _is_tensor(each) else 1 for each in compared]
     if not all(isinstance(count, int) for count in counts) or 0 in counts:
         return False
     return counts[1] >= int(10 * counts[0] ** _SORTS_FROM)
+
+
+def _has_no_range(given: _Given) -> bool:
+    # As they are in the type of the values.
+    bounds = torch.tensor([given["min"], given["max"]], dtype=_value(given["self"]).dtype).tolist()
+    return bool(bounds[0] == bounds[1]) and not _is_empty(given)
+
+
+def _factors_by_magma(given: _Given, *, checks: bool = False) -> bool:
+    """Whether LU factors are computed by a library that waits for the device; what has them checked reads as well."""
+    library = torch.backends.cuda.preferred_linalg_library()
+    if checks or library == torch._C._LinalgBackend.Magma:
+        return True
+    matrices = _value(given["A"] if "A" in given else given["self"])
+    *batch, rows, columns = matrices.shape
+    count = math.prod(batch)
+    # Sizes that are not known yet are left to the capture.
+    if library == torch._C._LinalgBackend.Cusolver or not all(isinstance(n, int) for n in (count, rows, columns)):
+        return False
+    if count * rows * columns == 0:
+        return False
+    return rows != columns or not (count == 1 or rows <= 16 or (rows <= 128 and count <= 16))
 
 
 def _multiplies_groups_one_by_one(given: _Given) -> bool:
@@ -127,7 +163,7 @@ _READS: tuple[tuple[tuple[str, ...], str, Callable[[_Given], bool] | None], ...]
     (
         ("normal",),
         "whether its deviations are negative is read on the host; torch.randn(...) * std + mean is captured",
-        lambda given: _is_tensor(given["std"]),
+        lambda given: _is_tensor(given["std"]) and not _is_empty(given, "std"),
     ),
     (
         ("masked_fill", "index_fill"),
@@ -142,23 +178,27 @@ _READS: tuple[tuple[tuple[str, ...], str, Callable[[_Given], bool] | None], ...]
     (
         ("searchsorted",),
         "whether its sorter is in bounds is read on the host; boundaries that are sorted are captured",
-        lambda given: given["sorter"] is not None,
+        lambda given: given["sorter"] is not None and not _is_empty(given, "sorted_sequence"),
     ),
     (
         ("histc",),
         "the range of its values is read on the host; with min and max it is captured",
-        lambda given: bool(given["min"] == given["max"]),
+        _has_no_range,
     ),
     (
         ("mode",),
         "how many values it finds is read on the host; of up to 2048 it is captured",
         _counts_long_slices,
     ),
-    (("isin",), "how many values it finds is read on the host; with assume_unique it is captured", _sorts_many),
+    (
+        ("isin",),
+        "how many values it finds is read on the host; among few, or by == and any, it is captured",
+        _sorts_many,
+    ),
     (
         ("segment_reduce",),
         "whether its lengths add up is read on the host; with unsafe it is captured",
-        lambda given: given["lengths"] is not None and not given["unsafe"],
+        lambda given: given["lengths"] is not None and given["offsets"] is None and not given["unsafe"],
     ),
     (
         ("_grouped_mm",),
@@ -186,10 +226,33 @@ _READS: tuple[tuple[tuple[str, ...], str, Callable[[_Given], bool] | None], ...]
     ),
     (("_linalg_check_errors",), _FAILED_CHECKED, None),
     (
-        ("linalg_cholesky_ex", "linalg_inv_ex", "linalg_ldl_factor_ex", "linalg_lu_factor_ex", "_linalg_solve_ex"),
+        ("linalg_cholesky_ex",),
         _FAILED_CHECKED,
         lambda given: bool(given["check_errors"]),
     ),
+    (
+        ("linalg_ldl_factor_ex",),
+        _FAILED_CHECKED,
+        lambda given: bool(given["check_errors"] or (given["hermitian"] and _value(given["self"]).is_complex())),
+    ),
+    (
+        ("linalg_inv_ex", "linalg_lu_factor_ex", "_linalg_solve_ex"),
+        "whether it failed for a matrix is read on the host, or the host waits; the forms of torch.linalg that end in "
+        "_ex are captured for one square matrix, and for a few small ones",
+        lambda given: _factors_by_magma(given, checks=bool(given["check_errors"])),
+    ),
+    (
+        ("_linalg_det", "_linalg_slogdet", "linalg_lu"),
+        "the host waits for the device in it; of one square matrix, and of a few small ones, it is captured",
+        _factors_by_magma,
+    ),
+    (("linalg_pinv",), _FAILED, lambda given: not _is_empty(given)),
+    (
+        ("randint_like",),
+        "its bound is read on the host; with a number it is captured",
+        lambda given: _is_on_device(given["high"]),
+    ),
+    (("_ctc_loss_backward", "batch_norm_gather_stats"), "it copies from the host", None),
     (
         (
             "_linalg_eigh",
