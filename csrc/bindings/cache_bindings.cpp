@@ -72,15 +72,15 @@ void bind_cache(py::module_& m) {
     call_quickly<Door, &Door::called>(type);
   };
   py::class_<Door>(m, "Door", py::custom_type_setup(set_up_door))
-      .def(py::init<py::object, py::object, py::object, py::object>(), py::arg("gate"), py::arg("callable"),
-           py::arg("build"), py::arg("miss"))
+      .def(py::init<py::object, py::object, py::object, py::object, const Door*>(), py::kw_only(), py::arg("gate"),
+           py::arg("callable"), py::arg("build"), py::arg("miss"), py::arg("follows"))
       .def_property_readonly("calls", &Door::calls);
-  m.def("call_by_door", &call_by_door, py::arg("of"));
+  m.def("call_by_door", &call_by_door, py::arg("of"), py::arg("own"));
 
   py::class_<Observer>(m, "Observer")
       .def(py::init<const py::list&, const py::list&, const py::list&, py::object, py::object, py::object>(),
-           py::arg("watched"), py::arg("passed_over"), py::arg("built_in"), py::arg("on_built_in"), py::arg("on_first"),
-           py::arg("is_own"))
+           py::kw_only(), py::arg("watched"), py::arg("passed_over"), py::arg("built_in"), py::arg("on_built_in"),
+           py::arg("on_first"), py::arg("is_own"))
       .def("__enter__", &Observer::install)
       .def("__exit__", [](Observer& self, const py::args&) { self.remove(); })
       .def("seen", &Observer::seen);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "../engine/settings.h"
+#include "../internals/function_modes.h"
 #include "../internals/modes.h"
 
 namespace airgraph {
@@ -44,8 +45,23 @@ Settled::State Settled::now() const {
 void Settled::settle() {
   settled_ = now();
   device_ = py::reinterpret_borrow<py::object>(settled_.device);
+  modes_.clear();
+  for (int64_t i = 0; i < function_mode_count(); ++i) {
+    modes_.push_back(py::reinterpret_borrow<py::object>(function_mode(i)));
+  }
 }
 
-bool Settled::unchanged() const { return !are_operators_seen() && now() == settled_; }
+bool Settled::unchanged() const {
+  if (are_operators_seen() || now() != settled_) {
+    return false;
+  }
+  // As many as there were, which is a part of the state.
+  for (size_t i = 0; i < modes_.size(); ++i) {
+    if (function_mode(static_cast<int64_t>(i)) != modes_[i].ptr()) {
+      return false;
+    }
+  }
+  return true;
+}
 
 }  // namespace airgraph

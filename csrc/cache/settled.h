@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace airgraph {
 
@@ -31,8 +32,9 @@ class Settled {
 
   pybind11::dict devices_;
   State settled_;
-  // What its address is compared by.
+  // What their addresses are compared by. A device of a `with` block is nowhere but among the function modes.
   pybind11::object device_;
+  std::vector<pybind11::object> modes_;
 };
 
 }  // namespace airgraph

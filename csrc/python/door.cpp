@@ -78,10 +78,11 @@ class Door::List {
   const py::list list_;
 };
 
-Door::Door(py::object gate, py::object callable, py::object build, py::object miss)
+Door::Door(py::object gate, py::object callable, py::object build, py::object miss, const Door* follows)
     : gate_(gate.cast<Gate*>()),
       kept_(gate_->reader()),
       list_(py::none()),
+      calls_(follows == nullptr ? std::make_shared<size_t>(0) : follows->calls_),
       held_(std::move(gate)),
       callable_(std::move(callable)),
       build_(std::move(build)),
@@ -128,7 +129,7 @@ py::object Door::operator()(py::handle values) {
     return miss_;
   }
   misses_ = 0;
-  ++calls_;
+  ++*calls_;
   if (sole_ >= 0) {
     return checked(PySequence_GetItem(outputs.ptr(), sole_));
   }

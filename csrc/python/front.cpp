@@ -9,7 +9,7 @@ namespace py = pybind11;
 
 namespace {
 
-// That of the class.
+// Of a class: it looks `__call__` up.
 ternaryfunc call_in_python = nullptr;
 
 py::object attribute_of(PyObject* owner, PyObject* name) {
@@ -56,16 +56,17 @@ PyObject* call(PyObject* self, PyObject* args, PyObject* kwargs) {
 
 }  // namespace
 
-void call_by_door(const py::type& of) {
+void call_by_door(const py::type& of, py::handle own) {
   auto* const type = reinterpret_cast<PyTypeObject*>(of.ptr());
-  if (call_in_python != nullptr && type->tp_call != &call) {
-    throw py::value_error("another class is called by doors");
+  static PyObject* const name = PyUnicode_InternFromString("__call__");
+  if (type->tp_call == &call || PyDict_GetItemWithError(type->tp_dict, name) != own.ptr()) {
+    PyErr_Clear();
+    return;
   }
-  if (type->tp_call != &call) {
-    call_in_python = type->tp_call;
-    type->tp_call = &call;
-    PyType_Modified(type);
-  }
+  // The same for every class that says in Python how its objects are called.
+  call_in_python = type->tp_call;
+  type->tp_call = &call;
+  PyType_Modified(type);
 }
 
 }  // namespace airgraph

@@ -11,6 +11,7 @@ import torch
 from cached_functions import Mlp, cached, equal_to_eager
 from reports import counters
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 
 def test_global_settings_are_told_apart(tmp_path: Path) -> None:
@@ -22,6 +23,41 @@ def test_global_settings_are_told_apart(tmp_path: Path) -> None:
         assert call(x).dtype == model(x).dtype == torch.bfloat16
     assert call(x).dtype == torch.float32
     assert torch.equal(call(x), plain)
+
+
+@pytest.mark.parametrize("first", ["cpu", "meta"])
+def test_the_device_of_a_block_is_told_apart(tmp_path: Path, first: str) -> None:
+    def makes(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.new_ones(3), torch.zeros(8)
+
+    x = torch.randn(4)
+    # Read from files the second time.
+    for _ in range(2):
+        call = cached(makes, tmp_path, strict=False)
+        for device in (first, "meta", "cpu", "cpu", "meta"):
+            with torch.device(device), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                for _ in range(8):
+                    assert [each.device.type for each in call(x)] == ["cpu", device]
+
+
+def test_a_mode_in_the_place_of_another_is_seen(tmp_path: Path) -> None:
+    class Doubling(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = func(*args, **(kwargs or {}))
+            return result * 2 if func is torch.relu else result
+
+    def shifted(x: Tensor) -> Tensor:
+        return torch.relu(x) + 1
+
+    x = torch.randn(4)
+    call = cached(shifted, tmp_path, strict=False)
+    with torch.device("cpu"):
+        for _ in range(8):
+            assert torch.equal(call(x), shifted(x))
+    with Doubling(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert torch.equal(call(x), shifted(x))
 
 
 def test_defaults_of_dtype_and_device_are_told_apart(tmp_path: Path) -> None:

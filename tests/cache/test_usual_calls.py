@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 import torch
 from cached_functions import Decoder, Mlp, cached
+from native_engine import native
+from process import output_of
 from torch import Tensor, nn
 
 from airgraph.cache.cached_function import CachedFunction
@@ -293,11 +295,8 @@ def test_a_door_that_is_called_wrongly(tmp_path: Path) -> None:
     assert door((x,)) is not MISS
 
 
-@pytest.mark.skipif(not engine().CHOOSES_PRODUCTS, reason="the engine in Python takes frames of Python's")
-def test_a_usual_call_takes_no_frame_of_python(tmp_path: Path) -> None:
-    model, x = Mlp(), torch.randn(4, 8)
-    call = cached(model.forward, tmp_path)
-    _settled(call, x)
+def _frames_of(call: CachedFunction, *args: Any) -> list[str]:
+    """Which functions of Python's a call enters."""
     entered: list[str] = []
 
     def note(frame: FrameType, event: str, _: Any) -> None:
@@ -307,16 +306,76 @@ def test_a_usual_call_takes_no_frame_of_python(tmp_path: Path) -> None:
     before = sys.getprofile()
     sys.setprofile(note)
     try:
-        result = call(x)
+        call(*args)
     finally:
         sys.setprofile(before)
-    assert entered == []
-    torch.testing.assert_close(result, model(x).detach())
+    return entered
+
+
+@native
+def test_a_usual_call_takes_no_frame_of_python(tmp_path: Path) -> None:
+    model, x = Mlp(), torch.randn(4, 8)
+    call = cached(model.forward, tmp_path)
+    _settled(call, x)
+    assert _frames_of(call, x) == []
+    torch.testing.assert_close(call(x), model(x).detach())
 
 
 class _Doubled(CachedFunction):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return super().__call__(*args, **kwargs) * 2
+
+
+def test_a_call_is_overridden_before_the_first(tmp_path: Path) -> None:
+    # Where no class has got the native call yet, as in a new process.
+    output = output_of(f"""
+        import tempfile, torch
+        from airgraph import inference
+        from airgraph.cache.cached_function import CachedFunction
+        own, calls = CachedFunction.__call__, []
+        def counted(self, *args):
+            calls.append(args)
+            return own(self, *args) * 2
+        CachedFunction.__call__ = counted
+        call = inference.cache_compile(lambda x: x + 1, cache_dir={str(tmp_path)!r})
+        x = torch.ones(3)
+        print(all(torch.equal(call(x), (x + 1) * 2) for _ in range(5)), len(calls))
+        CachedFunction.__call__ = own
+        print(all(torch.equal(call(x), x + 1) for _ in range(5)), len(calls))
+        import importlib, airgraph.cache.cached_function
+        importlib.reload(airgraph.cache.cached_function)
+        importlib.reload(inference)
+        again = inference.cache_compile(lambda x: x + 3, cache_dir={str(tmp_path)!r})
+        print(all(torch.equal(again(x), x + 3) and torch.equal(call(x), x + 1) for _ in range(5)))
+    """)
+    assert output.split() == ["True", "5", "True", "5", "True"]
+
+
+@native
+def test_a_native_call_comes_back_after_an_override(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = Mlp(), torch.randn(4, 8)
+    call = cached(model.forward, tmp_path)
+    _settled(call, x)
+    with monkeypatch.context() as patched:
+        patched.setattr(CachedFunction, "__call__", lambda self, *args: None)
+        assert call(x) is None
+    torch.testing.assert_close(call(x), model(x).detach())
+    assert _frames_of(call, x) == []
+
+
+def test_doors_that_follow_one_another_share_their_count(tmp_path: Path) -> None:
+    model, x = Mlp(), torch.randn(4, 8)
+    call = cached(model.forward, tmp_path)
+    door = _settled(call, x)
+    calls = call.counts().hits
+    # Read anew, as where a thread exchanges a weight while another one is in a call.
+    linear = next(each for each in model.modules() if isinstance(each, nn.Linear))
+    linear.weight = nn.Parameter(torch.randn_like(linear.weight))
+    call(x)
+    assert call._entries[0].door is not door
+    assert door((x,)) is MISS
+    _settled(call, x)
+    assert call.counts().hits == calls + 1 + _MANY + 1
 
 
 def test_what_a_call_is_overridden_by_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

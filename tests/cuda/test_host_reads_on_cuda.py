@@ -23,6 +23,12 @@ def _masked_sum(x: Tensor) -> Tensor:
     return (x * 1).index_put((x > 2,), torch.ones(1, device=x.device), accumulate=True)
 
 
+def _masked_at_one_place(x: Tensor) -> Tensor:
+    y = torch.stack([x, x])
+    y[y[:, 0] < 9, x[:2].long()] = 1.0
+    return y
+
+
 def _drawn(x: Tensor) -> Tensor:
     return torch.normal(x, x * 0 + 1) * 0 + x
 
@@ -55,6 +61,10 @@ def _among_many(x: Tensor) -> Tensor:
     return torch.isin(x, x.repeat(4) + 1)
 
 
+def _among_many_that_are_unique(x: Tensor) -> Tensor:
+    return torch.isin(x, torch.arange(24, device=x.device), assume_unique=True)
+
+
 def _segments(x: Tensor) -> Tensor:
     return torch.segment_reduce(x, "sum", lengths=(x[:2] * 0 + 3).long())
 
@@ -73,6 +83,22 @@ def _matrix(x: Tensor) -> Tensor:
 
 def _inverse(x: Tensor) -> Tensor:
     return torch.linalg.inv(_matrix(x))
+
+
+def _many_matrices(x: Tensor) -> Tensor:
+    return torch.eye(20, device=x.device).expand(20, 20, 20) * (x[0] + 1)
+
+
+def _inverses(x: Tensor) -> Tensor:
+    return torch.linalg.inv_ex(_many_matrices(x)).inverse
+
+
+def _determinants(x: Tensor) -> Tensor:
+    return torch.linalg.det(_many_matrices(x))
+
+
+def _pseudo_inverse(x: Tensor) -> Tensor:
+    return torch.linalg.pinv(_matrix(x))
 
 
 def _checked_factor(x: Tensor) -> Tensor:
@@ -102,6 +128,7 @@ def _number(x: Tensor) -> Tensor:
 _REFUSED = [
     (_masked_write, "aten::index_put", "how many elements its mask chooses is read on the host"),
     (_masked_sum, "aten::index_put", "how many elements its mask chooses is read on the host"),
+    (_masked_at_one_place, "aten::index_put_", "how many elements its mask chooses is read on the host"),
     (_drawn, "aten::normal.Tensor_Tensor", "whether its deviations are negative is read on the host"),
     (_filled, "aten::masked_fill.Tensor", "the value that it fills in is read on the host"),
     (_filled_at_rows, "aten::index_fill.int_Tensor", "the value that it fills in is read on the host"),
@@ -110,10 +137,14 @@ _REFUSED = [
     (_histogram, "aten::histc", "the range of its values is read on the host"),
     (_mode_of_many, "aten::mode", "how many values it finds is read on the host"),
     (_among_many, "aten::isin.Tensor_Tensor", "how many values it finds is read on the host"),
+    (_among_many_that_are_unique, "aten::isin.Tensor_Tensor", "how many values it finds is read on the host"),
     (_segments, "aten::segment_reduce", "whether its lengths add up is read on the host"),
     (_by_channel, "aten::fake_quantize_per_channel_affine_cachemask", "whether its zero points are in range is read"),
     (_learnt, "aten::_fake_quantize_learnable_per_tensor_affine", "its scale or zero point is read on the host"),
     (_inverse, "aten::_linalg_check_errors", "whether it failed for a matrix is read on the host"),
+    (_inverses, "aten::linalg_inv_ex", "whether it failed for a matrix is read on the host, or the host waits"),
+    (_determinants, "aten::_linalg_det", "the host waits for the device in it"),
+    (_pseudo_inverse, "aten::linalg_pinv.atol_rtol_tensor", "whether it failed for a matrix is read on the host"),
     (_checked_factor, "aten::linalg_cholesky_ex", "whether it failed for a matrix is read on the host"),
     (_eigenvalues, "aten::_linalg_eigh", "whether it failed for a matrix is read on the host"),
     (_singular_values, "aten::_linalg_svd", "whether it failed for a matrix is read on the host"),
@@ -159,10 +190,11 @@ _CAPTURED: list[Callable[[Tensor], Tensor]] = [
     lambda x: torch.histc(x, 4, 0, 9),
     lambda x: torch.mode(x.repeat(4)).values,
     lambda x: torch.isin(x, x[:3] + 1),
-    lambda x: torch.isin(x, torch.arange(24, device=x.device), assume_unique=True),
     lambda x: torch.segment_reduce(x, "sum", lengths=(x[:2] * 0 + 3).long(), unsafe=True),
     lambda x: torch.linalg.cholesky_ex(_matrix(x)).L,
     lambda x: torch.linalg.inv_ex(_matrix(x)).inverse,
+    lambda x: torch.linalg.det(_matrix(x)),
+    lambda x: torch.linalg.inv_ex(_many_matrices(x)[:16]).inverse,
     lambda x: torch.nonzero_static(x > 2, size=4),
 ]
 

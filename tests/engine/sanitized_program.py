@@ -239,7 +239,9 @@ def calls_through_a_door() -> None:
     settled = engine().Settled({})
     settled.settle()
     gate = engine().Gate(engine().Watch(), settled, reader)
-    door = engine().Door(gate, SimpleNamespace(usual=usual), lambda outputs, x: outputs[0], miss)
+    door = engine().Door(
+        gate=gate, callable=SimpleNamespace(usual=usual), build=lambda outputs, x: outputs[0], miss=miss, follows=None
+    )
 
     def work(seed: int) -> None:
         for number in range(100):

@@ -25,6 +25,15 @@ _REFUSED = {
         "linalg_matrix_rank_hermitian",
     ),
     *("linalg_solve", "linalg_svd", "linalg_svdvals", "linalg_tensorinv", "linalg_tensorsolve"),
+    *(
+        "linalg_lu",
+        "linalg_lu_factor_ex",
+        "linalg_pinv",
+        "linalg_pinv_hermitian",
+        "linalg_pinv_singular",
+        "lu",
+        "pinverse",
+    ),
     *("linspace_tensor_overload", "logspace_tensor_overload", "pca_lowrank", "svd", "svd_lowrank"),
 }
 # Of the others, each so manieth, unless all are asked for.

@@ -110,13 +110,17 @@ class CachedFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if is_dynamo_compiling():
             return self.__wrapped__(*args, **kwargs)
-        if kwargs or len(args) != self._plain_arity:
+        is_plain = not kwargs and len(args) == self._plain_arity
+        if not is_plain:
             args = self._arranged(args, kwargs)
         entries = self._entries
         # Of the graph that served last. Most calls do not come here: see `_call_by_door`.
         door = entries[0].door if entries else None
-        if door is not None and (result := door(args)) is not MISS:
-            return result
+        if door is not None:
+            if is_plain and type(self) is CachedFunction:
+                _call_by_door()
+            if (result := door(args)) is not MISS:
+                return result
         return self._without_door(args)
 
     def _without_door(self, args: tuple[Any, ...]) -> Any:
@@ -347,7 +351,6 @@ class CachedFunction:
         return entry
 
     def _add(self, manifest: Manifest, path: Path, *, distrusted: bool = False) -> Entry:
-        _call_by_door()
         entry = Entry(
             manifest, path, self._roots, self._options, function=short_name(self.__wrapped__), distrusted=distrusted
         )
@@ -374,7 +377,9 @@ class CachedFunction:
         return Store.of(self._root, self._layout, function)
 
 
-@functools.cache
+_CALL = CachedFunction.__call__
+
+
 def _call_by_door() -> None:
-    """Made at first use: the engine may have to be compiled."""
-    engine().call_by_door(CachedFunction)
+    """The next call takes no frame of Python's, unless somebody has put another `__call__` in the place of ours."""
+    engine().call_by_door(CachedFunction, _CALL)

@@ -285,14 +285,19 @@ class Entry:
             )
             sole = self.manifest.structure.get("output") if not self.manifest.writes else None
             build = binding.build if sole is None else sole
-            door = engine().Door(gate, self._graphed, build, MISS) if sees_all else None
+            door = (
+                engine().Door(gate=gate, callable=self._graphed, build=build, miss=MISS, follows=self.door)
+                if sees_all
+                else None
+            )
         except CannotCapture:
             raise
         except Exception as error:
             # Of reading what a file says: paths lead to anything.
             return f"something is missing: {error}"
         self._binding = binding
-        self._calls = self.calls
+        if door is None:
+            self._calls = self.calls
         self.door = door
         return binding
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -115,21 +116,23 @@ def _sorts_many(given: _Given) -> bool:
 
 
 def _has_no_range(given: _Given) -> bool:
-    # As they are in the type of the values.
-    bounds = torch.tensor([given["min"], given["max"]], dtype=_value(given["self"]).dtype).tolist()
-    return bool(bounds[0] == bounds[1]) and not _is_empty(given)
+    # As they are in the type that the values are counted in.
+    dtype = _value(given["self"]).dtype
+    narrow = (lambda bound: ctypes.c_float(bound).value) if dtype is not torch.float64 else float
+    least, most = map(narrow if dtype.is_floating_point else int, (given["min"], given["max"]))
+    return bool(least == most) and not _is_empty(given)
 
 
 def _factors_by_magma(given: _Given, *, checks: bool = False) -> bool:
     """Whether LU factors are computed by a library that waits for the device; what has them checked reads as well."""
-    library = torch.backends.cuda.preferred_linalg_library()
-    if checks or library == torch._C._LinalgBackend.Magma:
+    library = str(torch.backends.cuda.preferred_linalg_library()).rpartition(".")[2]
+    if checks or library == "Magma":
         return True
     matrices = _value(given["A"] if "A" in given else given["self"])
     *batch, rows, columns = matrices.shape
     count = math.prod(batch)
     # Sizes that are not known yet are left to the capture.
-    if library == torch._C._LinalgBackend.Cusolver or not all(isinstance(n, int) for n in (count, rows, columns)):
+    if library == "Cusolver" or not all(isinstance(n, int) for n in (count, rows, columns)):
         return False
     if count * rows * columns == 0:
         return False

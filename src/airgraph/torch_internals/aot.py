@@ -47,8 +47,14 @@ def aot_autograd(**settings: Any) -> Callable[..., Any]:
     return compile_keeping_origins
 
 
-def _with_origins(gm: GraphModule, *args: Any) -> None:
-    """As torch has numbers of a program computed by operators; these replace others, of which they know nothing."""
+def _with_origins(gm: GraphModule, shape_env: Any, fake_mode: Any) -> None:
+    """As torch has numbers of a program computed by operators; these replace others, of which they know nothing.
+
+    Then torch has Dynamo trace anew, to leave out numbers that no tensor came of. Among them it counts what a float64
+    tensor of one number may hold, and what Dynamo leaves out then is the writes to it: that is not done.
+    """
+    from torch._dynamo.exc import TensorifyScalarRestartAnalysis
+    from torch._dynamo.symbolic_convert import TensorifyState
     from torch.fx.passes._tensorify_python_scalars import tensorify_python_scalars
 
     replaced: dict[str, Node] = {}
@@ -56,12 +62,30 @@ def _with_origins(gm: GraphModule, *args: Any) -> None:
     def note(old: Node, new: str, user: Node) -> None:
         replaced[new] = old
 
-    with gm._set_replace_hook(note):
-        tensorify_python_scalars(gm, *args)
+    left_out = TensorifyState.force_specializations
+    before = set(left_out)
+    try:
+        with gm._set_replace_hook(note):
+            tensorify_python_scalars(gm, shape_env, fake_mode)
+    except TensorifyScalarRestartAnalysis:
+        left_out -= _numbers_of_tensors(shape_env)
+        if left_out != before:
+            raise
     for node in gm.graph.nodes:
         if node.name in replaced:
             origin = replaced[node.name].meta
             node.meta = {**{key: origin[key] for key in _ORIGIN if key in origin}, **node.meta}
+
+
+def _numbers_of_tensors(shape_env: Any) -> set[str]:
+    """Of symbols: those that stand for what `item` would give of a tensor, which is no Python number."""
+    from torch._dynamo.source import CallMethodItemSource, FloatTensorSource
+
+    return {
+        str(symbol)
+        for symbol, sources in shape_env.var_to_sources.items()
+        if any(isinstance(each, CallMethodItemSource) and type(each.base) is not FloatTensorSource for each in sources)
+    }
 
 
 # Of a node: where in the program it comes from.

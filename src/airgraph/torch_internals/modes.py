@@ -14,6 +14,7 @@ __all__ = [
     "TorchDispatchMode",
     "active_modes",
     "is_transformed",
+    "function_modes",
     "mode_counts",
     "take_off_modes",
     "torch_function_enabled",
@@ -27,11 +28,16 @@ def mode_counts() -> tuple[int, int]:
     return torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack()
 
 
+def function_modes() -> list[Any]:
+    """From the outermost to the innermost."""
+    return list(torch.overrides._get_current_function_mode_stack())
+
+
 def active_modes() -> list[Any]:
     """Function modes, dispatch modes, and what stands for a transform of torch.func or for torch.jit.trace."""
     others = (torch._C._functorch.peek_interpreter_stack(), torch._C._get_tracing_state())
     return [
-        *torch.overrides._get_current_function_mode_stack(),
+        *function_modes(),
         *_python_dispatch._get_current_dispatch_mode_stack(),
         *(each for each in others if each is not None),
     ]

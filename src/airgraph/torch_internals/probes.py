@@ -145,7 +145,7 @@ INTERNALS = (
     ),
     # settings
     _of(
-        "torch.utils._device", "CURRENT_DEVICE", used_for="the default device, watched without a call",
+        "torch.utils._device", "CURRENT_DEVICE", "DeviceContext", used_for="the default device, watched without a call",
         until="torch.get_default_device at no cost",
     ),
     _of(
@@ -197,6 +197,13 @@ INTERNALS = (
     ),
     _of("torch.fx.passes._tensorify_python_scalars", "tensorify_python_scalars", used_for="as above", until="as above"),
     _of("torch.fx.GraphModule", "_set_replace_hook", used_for="as above", until="as above"),
+    _of(
+        "torch._dynamo.symbolic_convert", "TensorifyState",
+        used_for="writes to a float64 tensor of one number, which Dynamo leaves out when it traces anew",
+        until="torch.compile(backend='aot_eager') keeps n.add_(1)",
+    ),
+    _of("torch._dynamo.exc", "TensorifyScalarRestartAnalysis", used_for="as above", until="as above"),
+    _of("torch._dynamo.source", "CallMethodItemSource", "FloatTensorSource", used_for="as above", until="as above"),
     _of("torch._functorch._aot_autograd.utils", "make_boxed_func", used_for="lowering", until="as above"),
     _of(
         "torch._functorch._aot_autograd.logging_utils", "graph_being_compiled",

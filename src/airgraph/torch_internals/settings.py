@@ -9,6 +9,8 @@ import torch.nn.modules.module
 import torch.utils._device
 from torch.utils._config_module import ConfigModule as SettingsModule
 
+from airgraph.torch_internals.modes import function_modes
+
 __all__ = [
     "DEVICE_CONTEXT",
     "SettingsModule",
@@ -24,8 +26,9 @@ DEVICE_CONTEXT = "torch.utils._device.DeviceContext"
 
 
 def default_device() -> torch.device | None:
-    """As `torch.set_default_device` has set it, or None."""
-    return torch.utils._device.CURRENT_DEVICE
+    """That of the innermost `with torch.device(...)`, or as `torch.set_default_device` has set it, or None."""
+    contexts = [mode for mode in function_modes() if isinstance(mode, torch.utils._device.DeviceContext)]
+    return contexts[-1].device if contexts else torch.utils._device.CURRENT_DEVICE
 
 
 def device_settings() -> dict[str, Any]:

@@ -80,17 +80,17 @@ class Observation:
         # The garbage collector does not know it, so what it calls must not lead back to it. Its block is native: no
         # exception of a signal handler leaves it installed.
         self.observer: Any = engine().Observer(
-            [
+            watched=[
                 (dynamo.code_that_inlines(), notes.on_inlined),
                 (dynamo.code_that_stores_constants(), notes.on_constant),
                 (_LOOK_UP, notes.on_lookup),
                 *((code, notes.on_address(name)) for code, name in dynamo.code_that_asks_for_addresses().items()),
             ],
-            [*_PASSED_OVER, dynamo.code_that_defers(), *_called_at_any_moment()],
-            _outside(),
-            notes.on_outside,
-            notes.on_first,
-            notes.whose,
+            passed_over=[*_PASSED_OVER, dynamo.code_that_defers(), *_called_at_any_moment()],
+            built_in=_outside(),
+            on_built_in=notes.on_outside,
+            on_first=notes.on_first,
+            is_own=notes.whose,
         )
 
     @property

@@ -104,7 +104,7 @@ class Settled:
             torch.are_deterministic_algorithms_enabled(),
             torch.is_deterministic_algorithms_warn_only_enabled(),
             settings.cublas_reductions(),
-            modes.mode_counts()[1],
+            *modes.function_modes(),
             modes.torch_function_enabled(),
             self._devices.get("CURRENT_DEVICE"),
         )
@@ -125,9 +125,15 @@ class Gate:
 class Door:
     """See `csrc/python/door.h`."""
 
-    def __init__(self, gate: Any, callable: Any, build: Callable[..., Any] | int, miss: object) -> None:
+    def __init__(
+        self, *, gate: Any, callable: Any, build: Callable[..., Any] | int, miss: object, follows: Door | None
+    ) -> None:
         self._gate, self._callable, self._build, self._miss = gate, callable, build, miss
-        self.calls = 0
+        self.tally: list[int] = [0] if follows is None else follows.tally
+
+    @property
+    def calls(self) -> int:
+        return self.tally[0]
 
     def __call__(self, values: tuple[Any, ...]) -> Any:
         usual = self._callable.usual
@@ -143,11 +149,11 @@ class Door:
             raise explained from failure
         if outputs is None:
             return self._miss
-        self.calls += 1
+        self.tally[0] += 1
         return outputs[self._build] if isinstance(self._build, int) else self._build(outputs, *values)
 
 
-def call_by_door(of: type) -> None:
+def call_by_door(of: type, own: Any) -> None:
     """Nothing: its own `__call__` asks entries."""
 
 
