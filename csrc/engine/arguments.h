@@ -12,6 +12,8 @@ class Arguments {
   void add(const at::Tensor* tensor) { tensors_.push_back(tensor); }
 
   size_t size() const { return tensors_.size(); }
+  // All, in order; null where one is no tensor.
+  const at::Tensor* const* begin() const { return tensors_.data(); }
   bool is_tensor(size_t index) const { return index < tensors_.size() && tensors_[index] != nullptr; }
 
   const at::Tensor& operator()(size_t index) const {

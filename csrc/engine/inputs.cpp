@@ -93,22 +93,40 @@ bool PlainForm::is_of(const at::Tensor& arg) const {
 
 bool Inputs::is_foreign(const at::Tensor& arg) { return is_wrapped(arg) || (has_forward_level() && has_tangent(arg)); }
 
-// Asks for what `problem` reads of inputs further on: a replay has driven them out of the caches.
-void Inputs::fetch_ahead(const Arguments& at, size_t i) const {
+// A replay has driven what is read here out of the caches, and there may be hundreds: so some is asked for ahead, and
+// nothing is called.
+bool Inputs::are_placed_as_usual(const Arguments& at, const std::vector<size_t>* compared) const {
   constexpr size_t kNear = 12;
   constexpr size_t kFar = 24;
   constexpr size_t kLine = 64;
-  if (const size_t far = i + kFar; far < placed_at_.size() && at.is_tensor(placed_at_[far].index)) {
-    const auto* impl = reinterpret_cast<const char*>(impl_of(at(placed_at_[far].index)));
-    for (size_t line = 0; line < kImplNbytes; line += kLine) {
-      __builtin_prefetch(impl + line);
+  const at::Tensor* const* const given = at.begin();
+  const size_t size = at.size();
+  const auto tensor = [&](size_t each) { return given[placed_at_[each].index]; };
+  if (most_placed_ >= size) {
+    return false;
+  }
+  const size_t count = compared == nullptr ? placed_at_.size() : compared->size();
+  for (size_t i = 0; i < count; ++i) {
+    if (compared == nullptr) {
+      if (const auto* const far = i + kFar < count ? tensor(i + kFar) : nullptr) {
+        const auto* const impl = reinterpret_cast<const char*>(impl_of(*far));
+        for (size_t line = 0; line < kImplNbytes; line += kLine) {
+          __builtin_prefetch(impl + line);
+        }
+      }
+      if (const auto* const near = i + kNear < count ? tensor(i + kNear) : nullptr) {
+        __builtin_prefetch(storage_impl_of(*near));
+      }
+    }
+    const size_t each = compared == nullptr ? i : (*compared)[i];
+    const auto& input = placed_at_[each];
+    const auto* const arg = tensor(each);
+    if (arg == nullptr || !input.plain.is_of_keys(*arg) || (input.is_formed && !input.plain.is_of(*arg)) ||
+        storage_impl_of(*arg) == nullptr || airgraph::address_of(*arg) != input.address) {
+      return false;
     }
   }
-  if (const size_t near = i + kNear; near < placed_at_.size() && at.is_tensor(placed_at_[near].index)) {
-    if (const at::Tensor& arg = at(placed_at_[near].index); !is_wrapped(arg)) {
-      __builtin_prefetch(storage_impl_of(arg));
-    }
-  }
+  return true;
 }
 
 std::optional<Problem::Kind> Inputs::problem_of_placed(size_t i, const at::Tensor& arg) const {
@@ -144,17 +162,16 @@ std::optional<Problem> Inputs::problem_at(const Arguments& at, size_t i, bool ma
 std::optional<Problem> Inputs::problem(const Arguments& at, const std::vector<size_t>* compared) const {
   const bool may_have_tangents = has_forward_level();
   std::optional<Problem> moved;
-  const bool is_all = compared == nullptr || may_have_tangents;
-  const size_t count = is_all ? placed_at_.size() : compared->size();
-  for (size_t each = 0; each < count; ++each) {
-    if (is_all) {
-      fetch_ahead(at, each);
+  const auto* const looked_at = may_have_tangents ? nullptr : compared;
+  if (may_have_tangents || !are_placed_as_usual(at, looked_at)) {
+    const size_t count = looked_at == nullptr ? placed_at_.size() : looked_at->size();
+    for (size_t i = 0; i < count; ++i) {
+      const auto problem = problem_at(at, looked_at == nullptr ? i : (*looked_at)[i], may_have_tangents);
+      if (problem && problem->kind != Problem::Kind::moved) {
+        return problem;
+      }
+      moved = moved ? moved : problem;
     }
-    const auto problem = problem_at(at, is_all ? each : (*compared)[each], may_have_tangents);
-    if (problem && problem->kind != Problem::Kind::moved) {
-      return problem;
-    }
-    moved = moved ? moved : problem;
   }
   for (const auto& input : copied_) {
     const at::Tensor& arg = at(input.index);

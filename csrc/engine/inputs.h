@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <utility>
@@ -123,6 +124,7 @@ class Inputs {
  public:
   void add(PlacedInput input) {
     placed_at_.push_back({input.index, input.address, input.is_formed, PlainForm(input.form)});
+    most_placed_ = std::max(most_placed_, input.index);
     placed_.push_back(std::move(input));
   }
   void add(CopiedInput input) {
@@ -188,7 +190,9 @@ class Inputs {
     PlainForm plain;
   };
 
-  void fetch_ahead(const Arguments& at, size_t i) const;
+  // Whether placed arguments are of the plain forms that they were captured with, and where they are expected. Where
+  // one is not, all may be right nevertheless. compared: see `problem`.
+  bool are_placed_as_usual(const Arguments& at, const std::vector<size_t>* compared) const;
 
   // What is the matter with the argument of placed input `i`; `moved` where it is right but lies elsewhere.
   std::optional<Problem> problem_at(const Arguments& at, size_t i, bool may_have_tangents) const;
@@ -202,6 +206,7 @@ class Inputs {
   std::vector<Written> written_;
   std::vector<PlacedInput> placed_;
   std::vector<PlacedAt> placed_at_;
+  size_t most_placed_ = 0;  // the last argument among them
   std::vector<CopiedInput> copied_;
   bool copies_into_kept_ = false;
   size_t times_followed_ = 0;

@@ -158,10 +158,6 @@ size_t extent_of(const at::Tensor& tensor) {
   return at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize());
 }
 
-const at::TensorImpl* impl_of(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl(); }
-
-const void* storage_impl_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
-
 bool is_number(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->is_wrapped_number(); }
 
 }  // namespace airgraph

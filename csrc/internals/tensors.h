@@ -99,7 +99,7 @@ class WriteCounter {
 size_t extent_of(const at::Tensor& tensor);
 
 // By which a tensor is known in C++; its form may be read through it.
-const at::TensorImpl* impl_of(const at::Tensor& tensor);
+inline const at::TensorImpl* impl_of(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl(); }
 constexpr size_t kImplNbytes = sizeof(at::TensorImpl);
 
 // A tensor and its storage by who they are, held so that none which is made later is taken for them, and no longer.
@@ -116,8 +116,10 @@ class WeakTensor {
   c10::weak_intrusive_ptr<c10::StorageImpl> storage_;
 };
 
-// What holds the address of a tensor's memory, which may be read; the tensor has a storage.
-const void* storage_impl_of(const at::Tensor& tensor);
+// What holds the address of a tensor's memory, which may be read; null where the tensor has no storage.
+inline const void* storage_impl_of(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+}
 
 // Whether a tensor stands for a Python number.
 bool is_number(const at::Tensor& tensor);
