@@ -51,3 +51,16 @@ def test_a_module_counts_its_calls(door: str, tmp_path: Path) -> None:
     call = through(door, model.forward, tmp_path)
     assert [call(torch.zeros(2)).sum().item() for _ in range(3)] == [2, 4, 6]
     assert model.calls.item() == 3
+
+
+@torch.no_grad()
+@both_doors
+@pytest.mark.filterwarnings("ignore:airgraph. a call of .* is not cached")
+def test_a_number_that_varies_and_is_taken_as_it_is(door: str, tmp_path: Path) -> None:
+    def filled(x: Tensor, by: float) -> Tensor:
+        return x * torch.tensor(by) + torch.full((6,), by) + torch.full((), by * 2)
+
+    call = through(door, filled, tmp_path, dynamic=True)
+    for by in (1.5, 2.5, 3.5, 1.5):
+        x = torch.arange(6.0)
+        torch.testing.assert_close(call(x, by), filled(x, by))

@@ -25,7 +25,7 @@ _CHUNKS, _PROGRAMS, _FULL_PROGRAMS = 8, 10, 8000
 _SWITCHES = [each.name for each in PASSES if not each.always and not each.fast]
 # Here is no registered replacement and no custom operator, no cast weight and no attention; all sizes are numbers.
 _IDLE = {
-    *("pattern_fusion_pass", "auto_functionalized", "shape_arithmetic"),
+    *("pattern_fusion_pass", "auto_functionalized", "host_values", "shape_arithmetic"),
     *("grouped_products", "int_products", "mixed_products", "decode_attention"),
 }
 _ALONE = [each for each in PASSES if each.name not in _IDLE]

@@ -12,7 +12,6 @@ from airgraph.capture.ledger import ledger
 from airgraph.errors import Unwritable
 from airgraph.options import Options
 from airgraph.passes.fingerprint import fingerprint
-from airgraph.passes.host_values import put_host_values_on_device
 from airgraph.passes.pipeline import run_passes
 from airgraph.passes.stream_check import check_streams
 from airgraph.passes.stream_forms import as_tagged_events
@@ -44,7 +43,6 @@ def prepare(
     warn_of_unheeded(lowered.graph)
     as_tagged_events(lowered)
     place_with_users(lowered)
-    put_host_values_on_device(lowered, _device(lowered))
     check_events(lowered.graph)
     plans = lowering.input_plans(lowered, sources, positions)
     dump = dump_for(name, options.dump_dir)

@@ -20,6 +20,7 @@ from airgraph.passes.dead_code import remove_dead_code
 from airgraph.passes.decode_attention import attend_as_stored
 from airgraph.passes.fused_rows import fuse_rows
 from airgraph.passes.grouped_products import multiply_by_groups
+from airgraph.passes.host_values import put_host_values_on_device
 from airgraph.passes.input_copies import copy_where_made
 from airgraph.passes.int_products import multiply_signed
 from airgraph.passes.late_waits import wait_later_on_one_stream, wait_where_used
@@ -63,6 +64,7 @@ class Pass:
 
 PASSES: tuple[Pass, ...] = (
     Pass("auto_functionalized", call_mutating_operators, always=True, as_written=True),
+    Pass("host_values", put_host_values_on_device, always=True, as_written=True),
     Pass("late_waits", wait_where_used, always=True, as_written=True),
     Pass("input_copies", copy_where_made, always=True, as_written=True),
     Pass("pattern_fusion_pass", apply_replacements),

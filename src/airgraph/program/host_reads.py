@@ -15,6 +15,7 @@ from airgraph.program.trees import leaves_of
 
 __all__ = ["by_name", "fills_where_a_mask_says", "host_read", "is_number"]
 
+_MADE_OF_NUMBERS = {torch.ops.aten.scalar_tensor.default, torch.ops.aten.full.default}
 _Given = Mapping[str, Any]
 
 # Of a slice that torch.mode counts in one block of threads; the values of a longer one are sorted and counted apart.
@@ -37,7 +38,8 @@ def is_number(node: Node) -> bool:
         return all(user.op != "output" for user in node.users)
     handed_out = any(user.op == "output" for user in node.users)
     sources = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), torch.Tensor)]
-    return not handed_out and bool(sources) and all(map(is_number, sources))
+    is_made = bool(sources) or node.target in _MADE_OF_NUMBERS
+    return not handed_out and is_made and all(map(is_number, sources))
 
 
 def host_read(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:

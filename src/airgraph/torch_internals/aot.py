@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,24 +58,45 @@ def _with_origins(gm: GraphModule, shape_env: Any, fake_mode: Any) -> None:
     from torch._dynamo.symbolic_convert import TensorifyState
     from torch.fx.passes._tensorify_python_scalars import tensorify_python_scalars
 
-    replaced: dict[str, Node] = {}
-
-    def note(old: Node, new: str, user: Node) -> None:
-        replaced[new] = old
-
     left_out = TensorifyState.force_specializations
     before = set(left_out)
     try:
-        with gm._set_replace_hook(note):
+        with _replacing_with_origins(gm.graph):
             tensorify_python_scalars(gm, shape_env, fake_mode)
     except TensorifyScalarRestartAnalysis:
         left_out -= _numbers_of_tensors(shape_env)
         if left_out != before:
             raise
-    for node in gm.graph.nodes:
-        if node.name in replaced:
-            origin = replaced[node.name].meta
-            node.meta = {**{key: origin[key] for key in _ORIGIN if key in origin}, **node.meta}
+
+
+@contextmanager
+def _replacing_with_origins(graph: Any) -> Iterator[None]:
+    """A block in which a node that is made last before another is erased, at one place, is taken for what replaces it.
+
+    GraphModule's own hook of replacements cannot be used: it fails where a number takes a node's place.
+    """
+    create, insert_before, erase = graph.create_node, graph.inserting_before, graph.erase_node
+    made: list[Node] = []
+
+    def note_created(*args: Any, **kwargs: Any) -> Node:
+        made[:] = [create(*args, **kwargs)]
+        return made[0]
+
+    def note_place(*args: Any) -> Any:
+        made.clear()
+        return insert_before(*args)
+
+    def keep_origin(node: Node) -> None:
+        for new in made:
+            new.meta = {**{key: node.meta[key] for key in _ORIGIN if key in node.meta}, **new.meta}
+        made.clear()
+        erase(node)
+
+    graph.create_node, graph.inserting_before, graph.erase_node = note_created, note_place, keep_origin
+    try:
+        yield
+    finally:
+        del graph.create_node, graph.inserting_before, graph.erase_node
 
 
 def _numbers_of_tensors(shape_env: Any) -> set[str]:

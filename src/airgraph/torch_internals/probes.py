@@ -196,7 +196,6 @@ INTERNALS = (
         used_for="the scope of what computes with a number", until="it keeps what is known of a node",
     ),
     _of("torch.fx.passes._tensorify_python_scalars", "tensorify_python_scalars", used_for="as above", until="as above"),
-    _of("torch.fx.GraphModule", "_set_replace_hook", used_for="as above", until="as above"),
     _of(
         "torch._dynamo.symbolic_convert", "TensorifyState",
         used_for="writes to a float64 tensor of one number, which Dynamo leaves out when it traces anew",

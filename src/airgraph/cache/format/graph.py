@@ -256,7 +256,11 @@ def _constant_to(value: Any, name: str) -> dict[str, Any]:
         raise Unwritable(f"the constant {name} of type {type(value).__name__}")
     if value.nbytes > _LARGEST_CONSTANT:
         raise Unwritable(f"the constant {name} of {value.nbytes} bytes; make it a buffer of the module")
-    dense = value.detach().to("cpu").contiguous()
+    if not value.is_contiguous() or value.is_conj() or value.is_neg():
+        raise Unwritable(
+            f"the constant {name}, which does not lie in memory row by row; make it a buffer of the module"
+        )
+    dense = value.detach().to("cpu")
     content = bytes(dense.reshape(-1).view(torch.uint8).tolist()) if dense.numel() else b""
     return {
         "dtype": value_to(value.dtype)["dtype"],
