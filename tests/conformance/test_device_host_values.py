@@ -71,6 +71,18 @@ def _a_constant_is_seen_whole(x: Tensor) -> Tensor:
     return on_device + table.to(x.device) + x
 
 
+def _a_turned_table(x: Tensor) -> tuple[Tensor, Tensor]:
+    table = torch.tensor([[1.0, 2, 3], [4, 5, 6]]).t().to(x.device)
+    return table.as_strided((6,), (1,)) + x, table
+
+
+def _follows_in_many_steps(x: Tensor) -> Tensor:
+    table = torch.tensor([1.0, 2, 3, 4, 5, 6])
+    for step in range(400):
+        table = table + step
+    return x + table.to(x.device)
+
+
 def _on_a_side_stream(x: Tensor) -> Tensor:
     with scope.stream("side"):
         y = x * torch.tensor([1.0, 2, 3, 4, 5, 6]).to(x.device)
@@ -90,6 +102,8 @@ _PROGRAMS: list[Callable[[Tensor], Any]] = [
     _a_constant_is_handed_out,
     _a_constant_is_written,
     _a_constant_is_seen_whole,
+    _a_turned_table,
+    _follows_in_many_steps,
     _on_a_side_stream,
 ]
 
@@ -106,7 +120,7 @@ def test_programs_with_constants_of_the_host_are_captured(
     for start in (0.0, 1.0, 2.0):
         x = torch.arange(6.0, device=device) + start
         made = call(x)
-        torch.testing.assert_close(made, program(x))
+        torch.testing.assert_close(made, program(x), check_stride=True)
         # Nobody else's values: the next call's are right all the same.
         for each in made if isinstance(made, tuple) else (made,):
             each.fill_(-7)
@@ -146,3 +160,77 @@ def test_what_is_random_or_comes_with_a_call_stays(device: str) -> None:
     call = torch.compile(given, backend="airgraph")
     for host in (torch.ones(6), torch.zeros(6)):
         torch.testing.assert_close(call(x, host), x + host.to(x.device))
+
+
+@torch.no_grad()
+@both_doors
+@pytest.mark.filterwarnings("ignore:airgraph. .*(runs eagerly|not cached)")
+@pytest.mark.parametrize("policy", ["off", "fix"])
+def test_what_a_stream_makes_on_the_host_needs_no_wait(device: str, door: str, policy: str, tmp_path: Path) -> None:
+    def program(x: Tensor) -> Tensor:
+        with scope.stream("side"):
+            places = torch.arange(x.shape[0])
+        return x + places.to(x.device)
+
+    call = through(door, program, tmp_path, dynamic=True, stream_check=policy)
+    for size in (6, 9, 6):
+        x = torch.arange(float(size), device=device)
+        torch.testing.assert_close(call(x), program(x))
+
+
+@torch.library.custom_op("airgraph_tests::rows_of_host", mutates_args=())
+def _rows_of_host(x: Tensor, rows: Tensor) -> Tensor:
+    # As an operator in C++ that reads sizes from a tensor.
+    assert rows.device.type == "cpu", rows.device
+    return x[rows.tolist()].clone()
+
+
+@_rows_of_host.register_fake
+def _(x: Tensor, rows: Tensor) -> Tensor:
+    return x.new_empty(rows.shape)
+
+
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore:airgraph. .* runs eagerly")
+def test_operators_of_others_are_given_what_they_take(device: str) -> None:
+    def program(x: Tensor) -> Tensor:
+        return _rows_of_host(x, torch.tensor([2, 4])) + 1
+
+    call = torch.compile(program, backend="airgraph")
+    for start in (0.0, 1.0):
+        x = torch.arange(6.0, device=device) + start
+        torch.testing.assert_close(call(x), program(x))
+
+
+_TABLE = torch.ones(6)
+
+
+@torch._dynamo.nonstrict_trace
+def _times_table(x: Tensor) -> Tensor:
+    return x * _TABLE.to(x.device)
+
+
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore:airgraph. .* runs eagerly")
+def test_a_tensor_of_the_users_is_no_constant(device: str) -> None:
+    call = torch.compile(lambda x: _times_table(x) + 1, backend="airgraph")
+    x = torch.arange(6.0, device=device)
+    for _ in range(3):
+        torch.testing.assert_close(call(x), x * _TABLE.to(device) + 1)
+        _TABLE.add_(1)
+
+
+@torch.no_grad()
+def test_pinned_memory_is_the_hosts(device: str) -> None:
+    if device != "cuda":
+        pytest.skip("pins memory for a CUDA device")
+
+    def program(x: Tensor) -> Tensor:
+        zeros = torch.zeros(x.shape[0], pin_memory=True).to(x.device, non_blocking=True)
+        return x + zeros + torch.full((6,), 2.0, pin_memory=True).to(x.device).sum()
+
+    call = torch.compile(program, backend="airgraph", dynamic=True)
+    for size in (6, 9):
+        x = torch.arange(float(size), device=device)
+        torch.testing.assert_close(call(x), program(x))
+    assert counters()["eager_calls"] == 0
