@@ -80,5 +80,5 @@ def _device(gm: GraphModule) -> torch.device:
     The host comes last: what lies there is a number, or is put on the device where that can be.
     """
     tensors = [v for v in (node.meta.get("val") for node in gm.graph.nodes) if isinstance(v, torch.Tensor)]
-    tensors.sort(key=lambda value: value.device.type == "cpu")
+    tensors.sort(key=lambda value: value.device.type in ("cpu", "meta"))
     return tensors[0].device if tensors else torch.device("cpu")
