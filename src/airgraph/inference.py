@@ -101,6 +101,8 @@ def readable_cache(
     Raises CacheError where there is no cached graph or it is damaged, and OSError where the file cannot be written.
     """
     given = Path(path)
+    if not given.exists():
+        raise CacheError(f"cannot read {given}: there is no such file. Give the file or folder of a cached graph.")
     files = graph_files(given) if given.is_dir() else [given]
     if not files:
         raise CacheError(f"{given} holds no cached graph. Give the file or folder of one.")
