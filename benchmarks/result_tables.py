@@ -258,6 +258,11 @@ def _cuda_host(path: Path | None) -> list[str]:
         *_workloads(workloads, ("median_us", "µs a call", lambda value: f"{value:.1f}")),
         "",
         table(("differences within rounds, µs a call", *workloads), own),
+        "",
+        paragraph(
+            "What is added to Dynamo is measured within one process. Its guards leave nothing of a replay in the "
+            "caches, so that behind them a bare one, too, takes several times as long as in a loop of its own."
+        ),
     ]
     ratios = [f"{order} {ratio:.2f}" for order, ratio in memory["over_largest_alone"].items() if "alone" not in order]
     reserved = (
