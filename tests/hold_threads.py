@@ -2,12 +2,13 @@
 
     python hold_threads.py THREAD...
 
-Prints "held" once they stand still, or why it may not. Linux alone; there, no other way stops a single thread.
+Prints "held" once they stand still, or "not permitted". Linux alone; there, no other way stops a single thread.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import sys
 
@@ -22,7 +23,11 @@ def main(threads: list[int]) -> None:
 
     def trace(request: int, thread: int) -> None:
         if libc.ptrace(request, thread, None, None) != 0:
-            sys.exit(f"{os.strerror(ctypes.get_errno())} ({thread})")
+            number = ctypes.get_errno()
+            if number != errno.EPERM:
+                raise OSError(number, os.strerror(number), str(thread))
+            print("not permitted", flush=True)
+            sys.exit(1)
 
     for thread in threads:
         trace(_SEIZE, thread)

@@ -11,7 +11,8 @@ namespace airgraph {
 // Compares in a few loads what takes microseconds from Python. Needs the GIL.
 class Settled {
  public:
-  // devices: the namespace in which `CURRENT_DEVICE` is the default device.
+  // devices: the namespace in which `CURRENT_DEVICE` is the default device and `DeviceContext` the class of the modes
+  // of `with torch.device(...)`.
   explicit Settled(pybind11::dict devices);
 
   // What is set now is right.
@@ -32,7 +33,7 @@ class Settled {
 
   pybind11::dict devices_;
   State settled_;
-  // What their addresses are compared by. A device of a `with` block is nowhere but among the function modes.
+  // What is compared with. A device of a `with` block is nowhere but among the function modes.
   pybind11::object device_;
   std::vector<pybind11::object> modes_;
 };

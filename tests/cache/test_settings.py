@@ -41,6 +41,18 @@ def test_the_device_of_a_block_is_told_apart(tmp_path: Path, first: str) -> None
                     assert [each.device.type for each in call(x)] == ["cpu", device]
 
 
+def test_another_block_of_one_device_changes_nothing(tmp_path: Path) -> None:
+    model, x = Mlp(), torch.randn(4, 8)
+    call = cached(model.forward, tmp_path)
+    bindings = []
+    for _ in range(8):
+        with torch.device("cpu"):
+            call(x)
+        bindings.append(call._entries[0]._binding)
+    # A model of many weights takes milliseconds to read.
+    assert all(each is bindings[0] for each in bindings)
+
+
 def test_a_mode_in_the_place_of_another_is_seen(tmp_path: Path) -> None:
     class Doubling(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

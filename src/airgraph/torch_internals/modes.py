@@ -13,8 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 __all__ = [
     "TorchDispatchMode",
     "active_modes",
-    "is_transformed",
     "function_modes",
+    "is_transformed",
     "mode_counts",
     "take_off_modes",
     "torch_function_enabled",

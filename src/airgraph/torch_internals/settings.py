@@ -19,6 +19,7 @@ __all__ = [
     "device_settings",
     "hooks_of_all_modules",
     "kernel_settings",
+    "modes_by_device",
 ]
 
 # The full name of the mode that `torch.set_default_device` puts on.
@@ -31,8 +32,14 @@ def default_device() -> torch.device | None:
     return contexts[-1].device if contexts else torch.utils._device.CURRENT_DEVICE
 
 
+def modes_by_device() -> list[Any]:
+    """The function modes; for those of `with torch.device(...)`, of which each block has another, their devices."""
+    of_devices = torch.utils._device.DeviceContext
+    return [mode.device if type(mode) is of_devices else mode for mode in function_modes()]
+
+
 def device_settings() -> dict[str, Any]:
-    """The namespace that holds CURRENT_DEVICE."""
+    """The namespace that holds CURRENT_DEVICE and DeviceContext."""
     return vars(torch.utils._device)
 
 

@@ -104,7 +104,7 @@ class Settled:
             torch.are_deterministic_algorithms_enabled(),
             torch.is_deterministic_algorithms_warn_only_enabled(),
             settings.cublas_reductions(),
-            *modes.function_modes(),
+            *settings.modes_by_device(),
             modes.torch_function_enabled(),
             self._devices.get("CURRENT_DEVICE"),
         )
