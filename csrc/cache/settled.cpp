@@ -63,8 +63,10 @@ Settled::State Settled::now() const {
 void Settled::settle() {
   settled_ = now();
   device_ = py::reinterpret_borrow<py::object>(settled_.device);
+  const auto count = function_mode_count();
   std::vector<py::object> modes;
-  for (int64_t i = 0; i < function_mode_count(); ++i) {
+  modes.reserve(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
     modes.push_back(py::reinterpret_borrow<py::object>(function_mode(i)));
   }
   // Those of before may run code of the user's where they end.
