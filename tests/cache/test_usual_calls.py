@@ -69,6 +69,8 @@ def _given_an_offset(weight: Tensor) -> None:
     storage.resize_(storage.nbytes() + 12)
     with torch.no_grad():
         weight.set_(storage, 3, weight.shape, weight.stride())
+        # What the storage grew by is whatever lay there, at times not a number, which equals nothing.
+        weight[-1, -3:] = 1.0
 
 
 def _turned(weight: Tensor) -> None:
