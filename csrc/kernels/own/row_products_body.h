@@ -149,9 +149,8 @@ AIRGRAPH_SIMD void sums_of(const RowProducts& p, const float* left, const T* rig
   }
 }
 
-// In so many sums a row is added up.
-template <class T>
-constexpr int kPartsOf = kLine / static_cast<int>(Vec::kWidth * sizeof(T)) < 8 ? 4 : 8;
+// In so many sums a row is added up: in few where registers are, so that rows of several places have theirs in them.
+constexpr int kRowParts = Vec::kWidth < 8 ? 8 : Vec::kSums / kPlaces < 4 ? Vec::kSums / kPlaces : 4;
 
 // The sums of one row of `left` with R rows of `right`, `step` elements after one another, each still in one vector.
 // ahead: so many bytes from where it reads of each row it asks for what comes; 0: it does not.
@@ -159,8 +158,10 @@ template <class T, int R>
 AIRGRAPH_SIMD void row_sums(const RowProducts& p, const float* left, const T* right, int64_t step, int64_t ahead,
                             typename Vec::F* found) {
   constexpr int kVectors = kLine / static_cast<int>(Vec::kWidth * sizeof(T));
-  constexpr int kParts = kPartsOf<T>;
-  constexpr int64_t kStep = kParts * Vec::kWidth;
+  constexpr int kParts = kRowParts;
+  constexpr int kLoads = kVectors < kParts ? kParts : kVectors;
+  constexpr int64_t kStep = kLoads * Vec::kWidth;
+  constexpr int64_t kUntilFold = kFold * kParts / kLoads * kStep;
   Total totals[R];
 #pragma GCC unroll 4
   for (int r = 0; r < R; ++r) {
@@ -168,7 +169,7 @@ AIRGRAPH_SIMD void row_sums(const RowProducts& p, const float* left, const T* ri
   }
   for (int64_t k = 0; k < p.k;) {
     const bool is_first = k == 0;
-    const int64_t until = p.k - k > kFold * kStep ? k + kFold * kStep : p.k;
+    const int64_t until = p.k - k > kUntilFold ? k + kUntilFold : p.k;
     typename Vec::F sums[R][kParts];
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
@@ -178,8 +179,8 @@ AIRGRAPH_SIMD void row_sums(const RowProducts& p, const float* left, const T* ri
       }
     }
     for (; k + kStep <= until; k += kStep) {
-#pragma GCC unroll 8
-      for (int v = 0; v < kParts; ++v) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kLoads; ++v) {
         const auto numbers = Vec::load(left + k + v * Vec::kWidth);
 #pragma GCC unroll 4
         for (int r = 0; r < R; ++r) {
@@ -187,7 +188,7 @@ AIRGRAPH_SIMD void row_sums(const RowProducts& p, const float* left, const T* ri
           if (R > 1 && v % kVectors == 0) {
             Vec::prefetch(reinterpret_cast<const char*>(at) + ahead);
           }
-          sums[r][v] = Vec::fma(numbers, Vec::load(at), sums[r][v]);
+          sums[r][v % kParts] = Vec::fma(numbers, Vec::load(at), sums[r][v % kParts]);
         }
       }
     }
@@ -227,9 +228,8 @@ AIRGRAPH_SIMD void pass_one(const RowProducts& p, int64_t begin, int64_t end) {
   const T* right = static_cast<const T*>(p.right) + begin * p.right_ld;
   float* out = p.out;
   int64_t n = begin;
-  // Of so many places registers hold the sums, and so many rows of each are added up together.
-  constexpr int kHere = Vec::kWidth < 8 ? 1 : Vec::kSums / kPartsOf<T>;
-  static_assert(kHere <= kPlaces);
+  constexpr int kHere = Vec::kWidth < 8 ? 1 : kPlaces;
+  static_assert(kHere == 1 || kHere * kRowParts <= Vec::kSums);
   if constexpr (kHere > 1) {
     constexpr int kRows = kBlock / kHere;
     const int64_t row_nbytes = p.right_ld * static_cast<int64_t>(sizeof(T));
