@@ -40,7 +40,7 @@ bool may_use_dots() { return level() == Level::avx512 && dots_wanted.load(std::m
 bool reads_several_places() {
   static const bool is_faster = [] {
 #if defined(__x86_64__)
-    return __builtin_cpu_is("intel") != 0 || __builtin_cpu_is("amd") != 0;
+    return __builtin_cpu_is("intel") != 0 || (__builtin_cpu_is("amd") != 0 && level() == Level::avx2);
 #else
     return false;
 #endif

@@ -41,7 +41,7 @@ RowProductsFn row_products(Element element);
 RowProductsFn stored_row_products(Element element);
 
 // Whether rows that are read from memory are read at several places: by default where that is known to be faster, which
-// is on processors of Intel's and AMD's. Results are the same bits.
+// is on Intel's processors, and with AVX2 on AMD's. Results are the same bits.
 bool reads_several_places();
 // As wanted from now on, by products that are prepared then; nothing: by default.
 void read_several_places(std::optional<bool> wanted);

@@ -228,31 +228,26 @@ AIRGRAPH_SIMD void pass_one(const RowProducts& p, int64_t begin, int64_t end) {
   const T* right = static_cast<const T*>(p.right) + begin * p.right_ld;
   float* out = p.out;
   int64_t n = begin;
-  constexpr int kHere = Vec::kWidth < 8 ? 1 : kPlaces;
-  static_assert(kHere == 1 || kHere * kRowParts <= Vec::kSums);
-  if constexpr (kHere > 1) {
-    constexpr int kRows = kBlock / kHere;
+  if constexpr (Vec::kWidth >= 8) {
+    static_assert(kPlaces == kBlock && (Vec::kWidth < 8 || kPlaces * kRowParts <= Vec::kSums));
     const int64_t row_nbytes = p.right_ld * static_cast<int64_t>(sizeof(T));
-    const int64_t each = (end - begin) / kBlock * kRows, apart = each * row_nbytes;
+    const int64_t each = (end - begin) / kPlaces, apart = each * row_nbytes;
     if (p.several_places && apart >= kLeastApart) {
-      for (int64_t i = 0; i < each; i += kRows) {
+      for (int64_t i = 0; i < each; ++i, right += p.right_ld) {
         // What comes after the last row of a place is the next one's first, which has been read.
-        const int64_t past = (i + kRows) * row_nbytes + kAhead < apart ? 0 : (kHere - 1) * apart;
-        typename Vec::F sums[kBlock];
-        float found[kBlock];
-#pragma GCC unroll 4
-        for (int64_t row = 0; row < kRows; ++row, right += p.right_ld) {
-          row_sums<T, kHere>(p, left, right, each * p.right_ld, kAhead + past, &sums[row * kHere]);
-        }
+        const int64_t past = (i + 1) * row_nbytes + kAhead < apart ? 0 : (kPlaces - 1) * apart;
+        typename Vec::F sums[kPlaces];
+        float found[kPlaces];
+        row_sums<T, kPlaces>(p, left, right, each * p.right_ld, kAhead + past, sums);
         Vec::sum4(sums, found);
 #pragma GCC unroll 4
-        for (int at = 0; at < kBlock; ++at) {
-          out[at % kHere * each + i + at / kHere] = found[at];
+        for (int place = 0; place < kPlaces; ++place) {
+          out[place * each + i] = found[place];
         }
       }
-      n += kHere * each;
-      right += (kHere - 1) * each * p.right_ld;
-      out += kHere * each;
+      n += kPlaces * each;
+      right += (kPlaces - 1) * each * p.right_ld;
+      out += kPlaces * each;
     }
   }
   for (; n + kBlock <= end; n += kBlock, out += kBlock) {
