@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from own_calls import by_engine, lying, values
 from torch import Tensor
@@ -180,13 +180,16 @@ def test_a_mean_of_long_rows_has_two_threads() -> None:
 
 
 @given(seed=st.integers(0, 2**32))
+@example(seed=1305)
 def test_a_result_may_lie_where_an_operand_lies(seed: int) -> None:
     operands, program = made(seed)
-    expected = run_row_program([each.clone() for each in operands], program)
+    # Not eager's: a mean of numbers that nearly cancel is another where they are added up in another order.
+    expected = torch.empty_like(run_row_program(operands, program))
+    assert run(operands, program, expected) == "own", program
     for out in operands:
         if (out.shape, out.stride(), out.dtype) == (expected.shape, expected.stride(), expected.dtype):
-            tier = run(operands, program, out)
-            torch.testing.assert_close(out, expected, equal_nan=True, msg=f"{tier}: {program}")
+            assert run(operands, program, out) == "own", program
+            torch.testing.assert_close(out, expected, rtol=0, atol=0, equal_nan=True, msg=program)
             break
 
 
