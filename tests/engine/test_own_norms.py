@@ -66,6 +66,24 @@ def test_layer_norm_is_not_further_from_float64_than_eagers(params: str, offset:
         assert further_off(list(found), list(eagers), list(right)) <= 1.02
 
 
+@pytest.mark.parametrize("size", [100, 300, 2048])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_sum_that_float32_cannot_hold_is_no_loss(dtype: torch.dtype, size: int) -> None:
+    """Of numbers that it can hold: eager's way comes to their mean without their sum."""
+    x = torch.full((3, size), 3e38, dtype=dtype)
+    x[1, ::2] = -2e38
+    x[2] = torch.linspace(1e36, 2e38, size)
+    out, mean, _ = normed(x, None, None, size)
+    torch.testing.assert_close(mean.double().flatten(), x.double().mean(-1), rtol=1e-2, atol=0, check_dtype=False)
+    assert out.isfinite().all() and (out[0] == 0).all()
+    mean_of_row = torch.empty(3, dtype=dtype)
+    assert by_engine("aten::mean", x, [-1], False, out=mean_of_row, overload="dim") == "own"
+    torch.testing.assert_close(mean_of_row.double(), x.double().mean(-1), rtol=1e-2, atol=0)
+    # What is not finite itself stays so.
+    x[0, size // 2], x[1, 3] = math.inf, math.nan
+    assert normed(x, None, None, size)[1].flatten()[:2].isfinite().sum() == 0
+
+
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("scale", [1, 10])
 def test_softmax_is_not_further_from_float64_than_eagers(scale: int, dtype: torch.dtype) -> None:

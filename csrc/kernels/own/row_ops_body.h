@@ -80,7 +80,22 @@ struct AsItIs {
   AIRGRAPH_SIMD Vec::F of(Vec::F a) const { return a; }
 };
 
-// Of what `each` makes of the elements of a row: in float32 for a stretch, the stretches in float64.
+// The same in float64 throughout, of whole vectors.
+template <class T, class Each>
+AIRGRAPH_SIMD double sum_one_by_one(const T* from, int64_t count, const Each& each) {
+  double total = 0;
+  float lanes[Vec::kWidth];
+  for (int64_t i = 0; i < count; i += Vec::kWidth) {
+    Vec::store(lanes, each.of(Vec::load(from + i)));
+    for (const float lane : lanes) {
+      total += lane;
+    }
+  }
+  return total;
+}
+
+// Of what `each` makes of the elements of a row: in float32 for a stretch, the stretches in float64. A stretch whose
+// sum is no finite number in float32 is added up anew: its elements may be.
 template <class T, class Each>
 AIRGRAPH_SIMD double sum_of(const T* from, int64_t count, const Each& each) {
   constexpr int kParts = 4;
@@ -91,7 +106,7 @@ AIRGRAPH_SIMD double sum_of(const T* from, int64_t count, const Each& each) {
   int64_t i = 0;
   float lanes[Vec::kWidth];
   while (i < whole) {
-    const int64_t until = whole - i > kStretch ? i + kStretch : whole;
+    const int64_t begin = i, until = whole - i > kStretch ? i + kStretch : whole;
     typename Vec::F sums[kParts] = {Vec::zero(), Vec::zero(), Vec::zero(), Vec::zero()};
     for (; i + kStep <= until; i += kStep) {
 #pragma GCC unroll 4
@@ -103,9 +118,12 @@ AIRGRAPH_SIMD double sum_of(const T* from, int64_t count, const Each& each) {
       sums[0] = Vec::add(sums[0], each.of(Vec::load(from + i)));
     }
     Vec::store(lanes, Vec::add(Vec::add(sums[0], sums[1]), Vec::add(sums[2], sums[3])));
+    double found = total;
     for (const float lane : lanes) {
-      total += lane;
+      found += lane;
     }
+    const bool is_finite = found - found == 0;
+    total = is_finite ? found : total + sum_one_by_one(from + begin, until - begin, each);
   }
   if (i < count) {
     Vec::store(lanes, each.of(Vec::load_part(from + i, count - i)));
