@@ -29,6 +29,7 @@ elif getattr(importlib.util.find_spec("simcuda"), "origin", None):
 
 import torch
 import torch._dynamo.guards
+from sampling import asks_a_device, sampled
 
 import airgraph
 from airgraph.capture.ledger import ledger
@@ -95,10 +96,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("--full-sweep"):
-        left_out = [item for item in items if item.get_closest_marker("sweep")]
-        items[:] = [item for item in items if item not in left_out]
-        config.hook.pytest_deselected(items=left_out)
+    if config.getoption("--full-sweep"):
+        return
+    kept = sampled([item for item in items if not item.get_closest_marker("sweep")])
+    if config.getoption("--device"):
+        kept = [item for item in kept if asks_a_device(item)]
+    left_out = set(items) - set(kept)
+    items[:] = kept
+    config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -54,6 +54,7 @@ def door(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[F
 
 @pytest.mark.parametrize("warm", [False, True])
 @pytest.mark.parametrize("name", list(DERIVATIVES))
+@pytest.mark.sampled
 def test_derivatives_through_a_call(name: str, warm: bool, door: Callable[[Function], Function]) -> None:
     function, derive = DERIVATIVES[name]
     call = door(function)

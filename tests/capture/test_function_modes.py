@@ -60,6 +60,7 @@ def program(x: Tensor) -> Tensor:
 @pytest.mark.parametrize("around", AROUND)
 @pytest.mark.filterwarnings("ignore:airgraph. a call of .* is not cached", "ignore:airgraph. .* is not cached")
 @torch.no_grad()
+@pytest.mark.sampled
 def test_python_kernels_under_a_function_mode(door: str, around: str, first: bool, tmp_path: Path) -> None:
     call = through(door, program, tmp_path)
     x = torch.arange(3.0)

@@ -77,6 +77,7 @@ _USUAL = ["compiled", "cached", "by_hand", "several_keys", "held_outputs", "two_
 
 @pytest.mark.parametrize("raised", ["Alarm", "KeyboardInterrupt"])
 @pytest.mark.parametrize("target", _USUAL)
+@pytest.mark.sampled
 def test_thousands_of_signals_leave_calls_right(target: str, raised: str, request: pytest.FixtureRequest) -> None:
     """As deadlines by SIGALRM, pytest-timeout and Ctrl-C do it: the handler raises wherever it finds the program."""
     settings = f"TARGET, WANTED, SECONDS, LONGEST = {target}, {_wanted(3000, request)}, 5, 4e-4"

@@ -224,6 +224,7 @@ def asks_for_autocast(x: Tensor) -> Tensor:
 
 @both_doors
 @pytest.mark.parametrize("program", [asks, asks_for_precision, asks_for_autocast])
+@pytest.mark.sampled
 def test_programs_that_ask_for_settings(door: str, program: Callable[..., Any], tmp_path: Path) -> None:
     call = through(door, program, tmp_path)
     changes: list[Callable[[], object]] = [

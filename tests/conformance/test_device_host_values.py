@@ -111,6 +111,7 @@ _PROGRAMS: list[Callable[[Tensor], Any]] = [
 @torch.no_grad()
 @both_doors
 @pytest.mark.parametrize("program", _PROGRAMS, ids=[each.__name__[1:] for each in _PROGRAMS])
+@pytest.mark.sampled
 def test_programs_with_constants_of_the_host_are_captured(
     device: str, door: str, program: Callable[[Tensor], Any], tmp_path: Path
 ) -> None:

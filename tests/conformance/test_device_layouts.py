@@ -46,14 +46,14 @@ def _check_where_eager_can(call: Callable[..., Any], program: Callable[..., Any]
 @torch.no_grad()
 @both_doors
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.sampled
 def test_programs_that_can_tell_how_an_argument_lies(
     device: str, door: str, name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     _skip_where_new_values_lie_otherwise(device, name)
     every = request.config.getoption("--full-sweep")
-    # Of the cached door the next test takes all of them. What is compared is the engine's, on each device the same.
-    turns = len(_SOME) if door == "cached" or device != "cpu" else 3
-    some = _by_turns(_SOME, list(PROGRAMS).index(name), of=turns)
+    # The next test takes more of them. What is compared is the engine's, on each device the same.
+    some = _by_turns(_SOME, list(PROGRAMS).index(name), of=len(_SOME))
     for dynamic in (True, False) if every else (True,):
         for layout in LAYOUTS if every else some:
             torch._dynamo.reset()
@@ -69,9 +69,10 @@ def test_one_callable_for_arguments_that_lie_in_many_ways(
     """Sizes and strides known, and nobody else to compare them."""
     _skip_where_new_values_lie_otherwise(device, name)
     call = through("cached", PROGRAMS[name], tmp_path)
-    # Which layouts may share a trace is decided alike for all devices: all of them are taken on the CPU.
-    every = device == "cpu" or request.config.getoption("--full-sweep")
-    some = _SOME if every else _by_turns(_SOME, list(PROGRAMS).index(name), of=3)
+    every = request.config.getoption("--full-sweep")
+    # Which layouts may share a trace is decided alike for all devices: more of them are taken on the CPU.
+    turns = 2 if device == "cpu" else len(_SOME)
+    some = _SOME if every else _by_turns(_SOME, list(PROGRAMS).index(name), of=turns)
     for layout in [*some, *some]:
         _calls(PROGRAMS[name], call, layout, device)
 
@@ -79,6 +80,7 @@ def test_one_callable_for_arguments_that_lie_in_many_ways(
 @torch.no_grad()
 @pytest.mark.parametrize("options", [{"clone_input": False}, {"clone_input": False, "on_input_move": "copy"}], ids=str)
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.sampled
 def test_arguments_used_in_place_that_lie_in_many_ways(
     device: str, name: str, options: dict[str, Any], request: pytest.FixtureRequest
 ) -> None:
@@ -136,6 +138,7 @@ def asks_for_its_own_strides(x: Tensor) -> tuple[Tensor, ...]:
 @torch.no_grad()
 @both_doors
 @pytest.mark.parametrize("dynamic", [True, False])
+@pytest.mark.sampled
 def test_strides_of_dimensions_of_size_one(
     device: str, door: str, dynamic: bool, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -197,6 +200,7 @@ _PAIRS: dict[str, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]] = {
 @both_doors
 @pytest.mark.parametrize("program", [two_of_one, one_is_written, both_are_written, other_is_written_by_rows])
 @pytest.mark.parametrize("clone_input", [True, False])
+@pytest.mark.sampled
 def test_arguments_that_overlap_only_at_a_later_call(
     device: str, door: str, program: Callable[..., Any], clone_input: bool, tmp_path: Path
 ) -> None:
@@ -215,6 +219,7 @@ def test_arguments_that_overlap_only_at_a_later_call(
 @torch.no_grad()
 @pytest.mark.parametrize("program", [one_is_written, both_are_written])
 @pytest.mark.parametrize("first", ["the same", "one row in common", "columns by turns"])
+@pytest.mark.sampled
 def test_arguments_that_overlap_only_at_the_first_call(
     device: str, program: Callable[..., Any], first: str, tmp_path: Path
 ) -> None:
@@ -263,6 +268,7 @@ def test_a_weight_that_lies_in_the_cache(device: str) -> None:
 @torch.no_grad()
 @both_doors
 @pytest.mark.parametrize("place", [0, 6, 7])
+@pytest.mark.sampled
 def test_offsets_that_change_between_calls(device: str, door: str, place: int, tmp_path: Path) -> None:
     """With strides as before: as_strided counts from the storage's begin."""
     program = PROGRAMS["as_strided_from_the_start"]
@@ -327,6 +333,7 @@ def write_between(x: Tensor) -> Tensor:
 @pytest.mark.parametrize("program", [write_before, write_between])
 @pytest.mark.filterwarnings("ignore:airgraph. .* is not cached", "ignore:airgraph. .* runs eagerly where")
 @torch.no_grad()
+@pytest.mark.sampled
 def test_what_is_written_beside_an_argument_is_not_lost(
     program: Callable[[Tensor], Tensor], door: str, device: str, tmp_path: Path
 ) -> None:

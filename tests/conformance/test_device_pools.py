@@ -29,6 +29,7 @@ def _two_heads(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 @torch.no_grad()
 @pytest.mark.parametrize("explicit", [False, True], ids=["", "explicit"])
 @pytest.mark.parametrize("modes", _MODES, ids=lambda modes: "-".join(k for k, v in modes.items() if v) or "none")
+@pytest.mark.sampled
 def test_every_mode_alone_and_together(device: str, modes: dict[str, bool], explicit: bool) -> None:
     options = {**modes, **({"use_graph_pool": airgraph.graph_pool_handle(device)} if explicit else {})}
     compiled = torch.compile(_two_heads, backend="airgraph", dynamic=True, fullgraph=True, options=options)
@@ -48,7 +49,7 @@ def test_every_mode_alone_and_together(device: str, modes: dict[str, bool], expl
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("order", ["ascending", "descending", "random"])
+@pytest.mark.parametrize("order", ["ascending", "descending", pytest.param("random", marks=pytest.mark.sweep)])
 def test_a_pool_of_many_shapes_takes_what_the_largest_takes(device: str, order: str) -> None:
     sizes = [1, 2, 4, 8, 16, 32]
     if order == "descending":

@@ -63,6 +63,7 @@ def _arguments(model: nn.Module, device: str, rows: int = 4) -> list[Tensor]:
 @both_doors
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("make", [FourTensors, Nested, Cache])
+@pytest.mark.sampled
 def test_results_are_eagers(
     make: Callable[[], nn.Module], dynamic: bool, door: str, device: str, tmp_path: Path
 ) -> None:
@@ -328,6 +329,7 @@ class Scaled(nn.Module):
 @torch.no_grad()
 @both_doors
 @pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.sampled
 def test_what_computes_with_a_number_stays_in_its_block(
     door: str, dynamic: bool | None, device: str, tmp_path: Path
 ) -> None:

@@ -69,6 +69,7 @@ def _exact(layer: nn.Module, x: Tensor) -> Tensor:
 @both_doors
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", _CONFIGS)
+@pytest.mark.sampled
 def test_products_of_few_rows(name: str, dtype: torch.dtype, door: str, tmp_path: Path) -> None:
     config, found_by = _CONFIGS[name]
     model = _model(config(), dtype)

@@ -79,6 +79,7 @@ def _inputs(where: str) -> list[Tensor]:
 @pytest.mark.parametrize("on", [True, False])
 @pytest.mark.parametrize("where", ["alone", "after others", "between others"])
 @pytest.mark.parametrize("program", _PROGRAMS)
+@pytest.mark.sampled
 def test_results_and_written_arguments_are_eagers(program: object, where: str, on: bool) -> None:
     options = {"inplace_pass": on, "input_inplace_pass": on}
     compiled = torch.compile(program, backend="airgraph", fullgraph=True, options=options)

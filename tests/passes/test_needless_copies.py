@@ -51,6 +51,7 @@ _KNOWN_SIZES_ONLY = {("every other", 1), ("split", 1), ("columns", 1), ("columns
 @torch.no_grad()
 @pytest.mark.parametrize(("version", "dynamic"), [(2, False), (2, True), (1, False), (1, True)])
 @pytest.mark.parametrize("view", _VIEWS)
+@pytest.mark.sampled
 def test_an_operator_that_writes_a_view_of_an_input_writes_the_input(view: str, version: int, dynamic: bool) -> None:
     if dynamic and (view, version) in _KNOWN_SIZES_ONLY:
         pytest.skip("a copy of it stays")
@@ -208,6 +209,7 @@ def test_random_numbers_are_drawn_although_they_are_overwritten() -> None:
         lambda x: x.t()[0].copy_(x.t()[0]),
     ],
 )
+@pytest.mark.sampled
 def test_an_input_that_is_written_to_itself_is_left_alone(
     write: Callable[[Tensor], object], dtype: torch.dtype, dynamic: bool
 ) -> None:

@@ -126,6 +126,7 @@ def _check(compiled: Program, program: Program, make: Callable[[str], Tensor], d
 @torch.no_grad()
 @pytest.mark.parametrize(("make", "dynamic"), [(_dense, False), (_in_a_larger_one, True), (_with_gaps, False)])
 @pytest.mark.parametrize("program", _PROGRAMS)
+@pytest.mark.sampled
 def test_the_cache_is_not_copied(program: Program, make: Callable[[str], Tensor], dynamic: bool) -> None:
     if program is _index_put_flat and make is _with_gaps:
         pytest.skip("eager has no such view either")

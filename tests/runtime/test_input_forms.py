@@ -89,6 +89,7 @@ def _(x: Tensor, offset: int) -> Tensor:
     ],
     ids=["its offset", "the beginning", "a view's offset", "an element's offset"],
 )
+@pytest.mark.sampled
 def test_an_operator_that_reads_the_storage(
     function: Callable[[Tensor], Tensor], dynamic: bool, clone_input: bool, door: str, tmp_path: Path
 ) -> None:

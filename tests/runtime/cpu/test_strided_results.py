@@ -34,6 +34,7 @@ PROGRAMS: dict[str, Callable[[Tensor], Tensor]] = {
 @torch.no_grad()
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.sampled
 def test_results_are_those_of_eager(name: str, layout: str) -> None:
     program, x = PROGRAMS[name], LAYOUTS[layout]()
     compiled = torch.compile(program, backend="airgraph")
