@@ -102,6 +102,7 @@ class Entry:
         self._roots = roots
         self._body = roots.body()
         self._builtins = {name: vars(builtins).get(name) for name in builtins_among(manifest.sources)}
+        self._not_global = self._builtins.keys() - roots.function_globals.keys()
         self._device = manifest.device
         every = (*manifest.inputs, *manifest.looked_at)
         for source in (*(each.path for each in every), *(each.path for each in manifest.guards)):
@@ -244,6 +245,9 @@ class Entry:
         replaced = next((name for name, held in self._builtins.items() if vars(builtins).get(name) is not held), None)
         if replaced is not None:
             return f"{replaced} was replaced among Python's own functions"
+        hidden = next(iter(self._not_global & self._roots.function_globals.keys()), None)
+        if hidden is not None:
+            return f"a global {hidden} came before Python's own function"
         for guard in self.manifest.guards:
             reason = guard.broken(read)
             if reason is not None:

@@ -14,10 +14,11 @@ from typing import Any
 from airgraph.options import Options
 from airgraph.passes.pattern_fusion import registered_forms, registered_functions
 from airgraph.program import nodes, operators, trees
-from airgraph.program.code_identity import held_text, identity_of, is_code
+from airgraph.program.code_identity import digest_of_code, held_text, identity_of, is_code
 from airgraph.program.held_values import digest_of_value
 
 __all__ = [
+    "code_of",
     "deep_identity",
     "fingerprint",
     "held_by",
@@ -84,6 +85,16 @@ def source_of(function: Callable[..., Any]) -> str:
     """Name and source, whatever it holds."""
     target = _target(function)
     return f"{_name(target)}\n{_source(target)}"
+
+
+def code_of(function: Callable[..., Any]) -> str:
+    """A digest of the code itself; empty where it is not Python's.
+
+    Sources tell less: those of a decorated function are what it decorates, two functions may be of one line, and
+    `python -O` leaves assertions out.
+    """
+    code = getattr(_target(function), "__code__", None)
+    return "" if code is None else digest_of_code(code)
 
 
 def held_by(function: FunctionType) -> str:

@@ -119,7 +119,10 @@ def identity_of(value: Any) -> str:
 
 
 def behaviour_of(class_: type) -> str:
-    """The identity of a class without its data, such as a counter; enums' members are no data."""
+    """The identity of a class without the values of its data, such as a counter's; enums' members are no data.
+
+    Which data a class has by itself decides where a look-up ends: one that is set on it hides that of its bases.
+    """
     return _Description(with_data=False).code(class_)
 
 
@@ -246,8 +249,9 @@ class _Description:
         yield _name(class_)
         if not is_versioned_class(class_):
             for name, value in sorted(vars(class_).items()):
-                if name not in _UNTOLD and (self._with_data or not _is_data(value)):
-                    yield f"{name}={self.value(value)}"
+                if name not in _UNTOLD:
+                    is_told = self._with_data or not _is_data(value)
+                    yield f"{name}={self.value(value)}" if is_told else f"{name} is data"
             if "_abc_impl" in vars(class_):
                 registered = (each() for each in _abc._get_dump(class_)[0])
                 yield f"registered={sorted(_name(each) for each in registered if each is not None)}"

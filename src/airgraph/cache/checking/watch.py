@@ -74,6 +74,7 @@ class Watch:
     def follow(self, owner: Any, steps: Sequence[Step]) -> Any:
         """The same from an object on."""
         class_: type | None = None
+        holder: Any = None
         for step in steps:
             value = step.read(owner)
             if isinstance(owner, types.MappingProxyType) and class_ is not None and isinstance(step, Item):
@@ -85,12 +86,24 @@ class Watch:
             elif isinstance(step, Item) and not isinstance(owner, tuple):
                 self._items[id(owner), step.key] = (owner, step.key, value)
                 self.is_blind = self.is_blind or step.read(owner) is not value
+                self._add_not_hidden(holder, owner, step.key)
             elif isinstance(step, Size):
                 # Read at each call.
                 return value
             class_ = owner if isinstance(owner, type) else None
-            owner = value
+            holder, owner = owner, value
         return owner
+
+    def _add_not_hidden(self, module: Any, namespace: Any, name: Any) -> None:
+        """Watches that a module has nothing of its own by the name of a parameter, buffer or module: it comes first.
+
+        Raises AttributeError where it has.
+        """
+        held = vars(module) if isinstance(module, torch.nn.Module) else {}
+        if any(held.get(each) is namespace for each in MODULE_NAMESPACES):
+            if name in held:
+                raise AttributeError(f"{type(module).__name__} has an attribute {name!r} beside what it registered so")
+            self._absent[id(held), name] = (held, name)
 
     def _add_attribute(self, owner: Any, name: str, value: Any) -> None:
         if isinstance(owner, threading.local):
@@ -197,10 +210,13 @@ class Watch:
                     self._add_function(getattr(member, "__func__", member))
 
     def add_builtins(self, names: Iterable[str]) -> None:
-        """Watches functions that code finds in every module."""
-        held = vars(builtins)
+        """Watches functions that code finds in every module, and that the function's own has none of that name."""
+        held, own = vars(builtins), self._globals
         for name in names:
             self._items[id(held), name] = (held, name, held.get(name))
+            if isinstance(own, dict) and name not in own:
+                # A global of that name would come first.
+                self._absent[id(own), name] = (own, name)
 
     def add_environment(self, names: Iterable[str]) -> None:
         """Watches variables of the environment, as `os.environ` has them."""

@@ -16,7 +16,14 @@ from airgraph.cache.format.fingerprint import Fingerprint, digest_of
 from airgraph.cache.format.signed import FORMAT
 from airgraph.cache.store.patches import patches_of_torch
 from airgraph.options import Options
-from airgraph.passes.fingerprint import deep_identity, held_by, own_sources, source_of, sources_of_the_program_s
+from airgraph.passes.fingerprint import (
+    code_of,
+    deep_identity,
+    held_by,
+    own_sources,
+    source_of,
+    sources_of_the_program_s,
+)
 from airgraph.passes.fingerprint import fingerprint as fingerprint_of_passes
 from airgraph.program.held_values import digest_of_value
 from airgraph.torch_internals.settings import hooks_of_all_modules
@@ -64,7 +71,7 @@ def fingerprint(
             "what passes do and hold": fingerprint_of_passes(options),
             **{f"option {name}": repr(value) for name, value in sorted(options.rewriting().items())},
             "dynamic": str(dynamic),
-            "the function's sources": digest_of(source_of(inner)),
+            "the function's source and code": digest_of(f"{source_of(inner)}\n{code_of(inner)}"),
             "what the function holds": digest_of(held_by(inner)),
             "class": "" if owner is None else f"{type(owner).__module__}.{type(owner).__qualname__}",
             "replaced methods of torch": digest_of("\0".join(patches_of_torch())),
