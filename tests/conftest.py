@@ -29,7 +29,7 @@ elif getattr(importlib.util.find_spec("simcuda"), "origin", None):
 
 import torch
 import torch._dynamo.guards
-from sampling import asks_a_device, sampled
+from sampling import sampled
 
 import airgraph
 from airgraph.capture.ledger import ledger
@@ -99,8 +99,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--full-sweep"):
         return
     kept = sampled([item for item in items if not item.get_closest_marker("sweep")])
-    if config.getoption("--device"):
-        kept = [item for item in kept if asks_a_device(item)]
     left_out = set(items) - set(kept)
     items[:] = kept
     config.hook.pytest_deselected(items=left_out)

@@ -8,16 +8,17 @@ from collections.abc import Sequence
 import pytest
 from devices import simulator
 
-Case = Sequence[tuple[str, object]]
+# A parameter, or those that one `parametrize` names, and their values.
+Part = tuple[str, object]
 
 
-def covering(cases: Sequence[Case]) -> list[int]:
+def covering(cases: Sequence[Sequence[Part]]) -> list[int]:
     """The positions of cases in which each value of each parameter is, in order; always the same ones.
 
     Method: greedy; of the cases that have most of what is missing, the first.
     """
     had = [set(case) for case in cases]
-    missing = set[tuple[str, object]]().union(*had)
+    missing = set[Part]().union(*had)
     taken = []
     while missing:
         best = max(range(len(cases)), key=lambda position: (len(had[position] & missing), -position))
@@ -33,24 +34,25 @@ def sampled(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """
     groups = defaultdict[tuple[object, ...], list[int]](list)
     for position, item in enumerate(items):
-        device = _parameters(item).get("device")
-        is_simulated = isinstance(device, str) and simulator(device) is not None
-        if is_simulated or item.get_closest_marker("sampled"):
-            groups[item.path, getattr(item, "originalname", item.name), device].append(position)
+        values = getattr(item, "callspec", None) and item.callspec.params  # type: ignore[attr-defined]
+        if values:
+            device = values.get("device")
+            is_simulated = isinstance(device, str) and simulator(device) is not None
+            if is_simulated or item.get_closest_marker("sampled"):
+                groups[item.path, item.originalname, device].append(position)  # type: ignore[attr-defined]
     left_out = set[int]()
     for group in groups.values():
-        # Values may have no hash, and cases of one value have the same object.
-        cases = [[(name, id(value)) for name, value in _parameters(items[each]).items()] for each in group]
-        kept = covering(cases) if all(cases) else range(len(cases))
+        kept = covering([_parts(items[each]) for each in group])
         left_out.update(set(group) - {group[each] for each in kept})
     return [item for position, item in enumerate(items) if position not in left_out]
 
 
-def asks_a_device(item: pytest.Item) -> bool:
-    """Not if it is among tests that run on each device, and the same on all: with `--device` it is left to the CPU."""
-    return "device" in getattr(item, "fixturenames", ()) or item.path.parent.name not in ("conformance", "torchair")
-
-
-def _parameters(item: pytest.Item) -> dict[str, object]:
-    call = getattr(item, "callspec", None)
-    return {} if call is None else call.params
+def _parts(item: pytest.Item) -> list[Part]:
+    """What the cases of a test are a product of: values that one `parametrize` lists together belong together."""
+    values = dict(item.callspec.params)  # type: ignore[attr-defined]
+    parts: list[Part] = []
+    for mark in item.iter_markers("parametrize"):
+        names = mark.args[0].split(",") if isinstance(mark.args[0], str) else mark.args[0]
+        # Values may have no hash, and cases of one value have the same object.
+        parts.append((",".join(names), tuple(id(values.pop(name.strip())) for name in names)))
+    return [*parts, *((name, id(value)) for name, value in values.items())]
