@@ -57,6 +57,63 @@ def test_programs_keep_their_graphs_though_their_functions_have_one_name(starts:
     assert len(_graphs(cache, "decode")) == len(scripts)
 
 
+_OF_ONE_NAME = """
+import functools
+
+
+def times(number):
+    def decorate(function):
+        variants = []
+
+        @functools.wraps(function)
+        def call(x):
+            return function(x) * 2
+        variants.append(call)
+
+        @functools.wraps(function)
+        def call(x):
+            return function(x) * 3
+        variants.append(call)
+
+        @functools.wraps(function)
+        def call(x):
+            return function(x) * 4
+        variants.append(call)
+
+        @functools.wraps(function)
+        def call(x):
+            return function(x) * 5
+        variants.append(call)
+        return variants[number]
+    return decorate
+
+
+def base(x):
+    return x + 1
+
+
+lines = [
+    lambda x: x + 1,
+    lambda x: x + 2,
+    lambda x: x + 3,
+    lambda x: x + 4,
+]
+line = [lambda x: x * 1.5, lambda x: x * 2.5, lambda x: x * 3.5, lambda x: x * 4.5]
+decorated = [times(number)(base) for number in range(4)]
+for number in range(4):
+    for name, functions in (("lines", lines), ("line", line), ("decorated", decorated)):
+        compare(f"{name} {number}", cached(functions[number]))
+"""
+
+
+def test_functions_of_one_name_in_a_file_keep_their_graphs(starts: Starts, tmp_path: Path) -> None:
+    script = write(tmp_path, {"start": _OF_ONE_NAME})
+    for traced in (1, 0):
+        found = outcomes_of(starts, script, tmp_path / "cache")
+        assert len(found) == 12
+        assert {name: (each.error, each.traced) for name, each in found.items()} == dict.fromkeys(found, ("", traced))
+
+
 def test_an_older_format_is_removed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         return x + 1

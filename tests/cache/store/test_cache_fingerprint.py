@@ -103,7 +103,7 @@ def test_its_parts_say_what_differs() -> None:
     assert now["torch"] == torch.__version__ and now["option inplace_pass"] == "True"
     assert made().difference(now) is None
     assert made(dynamic=False).difference(now) == "dynamic False, now True"
-    assert made(function=triple).difference(now) == "the function's sources differ, the function's code differ"
+    assert made(function=triple).difference(now) == "the function's sources differ, the function's instructions differ"
     assert made(options=Options(inplace_pass=False)).difference(now) == "option inplace_pass False, now True"
     several = made(dynamic=None, decompositions={torch.ops.aten.silu.default: double}).difference(now)
     assert several == "dynamic None, now True, decompositions differ"

@@ -72,7 +72,7 @@ def fingerprint(
             **{f"option {name}": repr(value) for name, value in sorted(options.rewriting().items())},
             "dynamic": str(dynamic),
             "the function's sources": digest_of(source_of(inner)),
-            "the function's code": digest_of(code_of(inner)),
+            "the function's instructions": digest_of(code_of(inner)),
             "what the function holds": digest_of(held_by(inner)),
             "class": "" if owner is None else f"{type(owner).__module__}.{type(owner).__qualname__}",
             "replaced methods of torch": digest_of("\0".join(patches_of_torch())),

@@ -41,6 +41,8 @@ _MOST_FILES = 64
 _OLD_DRAFT_S = 3600.0
 # Folders whose lock another process has held for too long.
 _given_up: set[Path] = set()
+# Folders of functions that are in this process.
+_opened: set[Path] = set()
 
 
 def default_folder() -> Path:
@@ -63,7 +65,9 @@ class Store:
     @classmethod
     def of(cls, root: Path, layout: Layout, function: Function) -> Store:
         """Nothing is made before something is written."""
-        return cls(root, layout, function, root.joinpath(*filter(None, layout.folders(function))))
+        store = cls(root, layout, function, root.joinpath(*filter(None, layout.folders(function))))
+        _opened.add(store.of_state(store.folder))
+        return store
 
     @property
     def fingerprint(self) -> Fingerprint:
@@ -110,6 +114,10 @@ class Store:
     def of_state(self, path: Path) -> Path:
         """The folder of all that a path of this function shares its fingerprint with."""
         return self.root.joinpath(*path.relative_to(self.root).parts[: self.layout.depth])
+
+    def is_in_use(self, path: Path) -> bool:
+        """Whether a function of this process has the fingerprint of this path, perhaps another one of the same name."""
+        return self.of_state(path) in _opened
 
     def read(self, path: Path) -> Manifest:
         """Raises CacheError, naming the file, where it cannot be read, is damaged, or others may write it."""

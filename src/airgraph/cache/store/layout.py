@@ -77,7 +77,7 @@ class TorchAirLayout(Layout):
     def folders(self, function: Function) -> tuple[str, ...]:
         parts: Mapping[str, str] = function.fingerprint.parts
         # The function itself is compared when a file is read.
-        of_function = ("the function's sources", "the function's code", "what the function holds")
+        of_function = ("the function's sources", "the function's instructions", "what the function holds")
         of_object = [f"{name}: {text}" for name, text in sorted(parts.items()) if name not in of_function]
         digest = digest_of("\0".join([*of_object, function.form, "" if parts["class"] else function.name]))
         state = f"{self._state(function)}{digest}"

@@ -30,11 +30,12 @@ def remove_outdated(store: Store, written: Manifest) -> None:
     """Remove the graphs of a function that were made under other code, but for those of the newest two fingerprints.
 
     Graphs under other options are in use by whoever has these, and stay; so do those of other programs, whose functions
-    may have the same name: each script is `__main__`. written: the graph that was written just now.
+    may have the same name: each script is `__main__`. Those of other functions of this process stay, too: a file may
+    have several of one name, such as lambdas. written: the graph that was written just now.
     """
     file = _file_of(written)
     states = store.newest_under_other_fingerprints()
-    outdated = [path for path in states if _difference(path, store, file) is not None]
+    outdated = [path for path in states if not store.is_in_use(path) and _difference(path, store, file) is not None]
     for path in outdated[_KEPT:]:
         # Others in the folder may be of another program.
         _remove(store, path, lambda each: _difference(each, store, file))
