@@ -1,8 +1,5 @@
 #include "settled.h"
 
-#include <ATen/autocast_mode.h>
-
-#include <array>
 #include <utility>
 
 #include "../engine/settings.h"
@@ -13,17 +10,6 @@ namespace airgraph {
 namespace {
 
 namespace py = pybind11;
-
-constexpr std::array kDevices = {at::kCPU, at::kCUDA, at::kPrivateUse1};
-
-uint64_t autocast() {
-  auto packed = static_cast<uint64_t>(at::autocast::is_autocast_cache_enabled());
-  for (const auto device : kDevices) {
-    packed = packed << 9 | static_cast<uint64_t>(at::autocast::is_autocast_enabled(device)) << 8 |
-             static_cast<uint64_t>(at::autocast::get_autocast_dtype(device));
-  }
-  return packed;
-}
 
 PyObject* name_of_device() {
   static PyObject* const name = PyUnicode_InternFromString("CURRENT_DEVICE");
@@ -57,7 +43,7 @@ Settled::State Settled::now() const {
   if (device == nullptr) {
     PyErr_Clear();
   }
-  return {settings(), autocast(), function_modes(), device};
+  return {settings(), autocast_settings(), function_modes(), device};
 }
 
 void Settled::settle() {

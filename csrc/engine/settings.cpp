@@ -1,6 +1,7 @@
 #include "settings.h"
 
 #include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
 #include <c10/core/DefaultDtype.h>
 #include <torch/version.h>
 
@@ -98,6 +99,15 @@ uint64_t settings() {
   }
   // An odd factor keeps small differences apart, here by Weyl's sequence.
   return packed + of_accelerators(context) * 0x9E3779B97F4A7C15U;
+}
+
+uint64_t autocast_settings() {
+  auto packed = static_cast<uint64_t>(at::autocast::is_autocast_cache_enabled());
+  for (const auto device : {at::kCPU, at::kCUDA, at::kPrivateUse1}) {
+    packed = packed << 9 | static_cast<uint64_t>(at::autocast::is_autocast_enabled(device)) << 8 |
+             static_cast<uint64_t>(at::autocast::get_autocast_dtype(device));
+  }
+  return packed;
 }
 
 }  // namespace airgraph

@@ -1,6 +1,6 @@
 // Attention of few queries to a cache of keys and values as it lies; heads of queries that share a head of keys are
 // served together, so that the cache is read once.
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <algorithm>
 #include <limits>
