@@ -44,8 +44,10 @@ def _next_program():
     simulator = sys.argv[1]
     if simulator:
         __import__(simulator).enable()
-    import torch, torch._dynamo, airgraph
+    import torch, torch._dynamo.guards, airgraph
     torch.set_num_threads(1)
+    # As in `conftest.py`: guards are not measured.
+    torch._dynamo.guards.profile_guard_manager = eval("lambda *_: 0.0", vars(torch._dynamo.guards))
     if simulator:
         # A compilation asks for the device's streams, and a device that is in use cannot be forked.
         import torch._dynamo.convert_frame, torch._inductor.fx_passes.post_grad, airgraph.backend

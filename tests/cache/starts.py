@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 
 _SERVER = """
 import gc, json, os, runpy, sys, traceback, warnings
-import torch, torch._dynamo, torch._functorch.aot_autograd, airgraph
+import torch, torch._dynamo.guards, torch._functorch.aot_autograd, airgraph
 from airgraph.runtime.engine.loading import engine
 torch.set_num_threads(1)
+# As in `tests/conftest.py`: guards are not measured.
+torch._dynamo.guards.profile_guard_manager = eval("lambda *_: 0.0", vars(torch._dynamo.guards))
 engine()
 # What a first trace imports and builds, which every start would do again.
 torch.compile(lambda x: x + 1, backend="airgraph")(torch.ones(2))
