@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import stat
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from process import run_command
+from process import output_of, run_command
 from torch import Tensor
 
 import airgraph
@@ -51,18 +49,6 @@ print(json.dumps({"compiles": len(compiles), "results": results}))
 """
 
 
-def start(program: Path, folder: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, str(program), str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
-    out, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
-    return json.loads(out.splitlines()[-1])
-
-
 def forked(program: Path, folder: Path) -> dict[str, Any]:
     done = run_command(str(program), str(folder))
     assert done.returncode == 0, done.stderr
@@ -82,8 +68,37 @@ def test_a_second_start_traces_nothing(program: Path, tmp_path: Path) -> None:
     assert second["results"] == first["results"]
 
 
+# Its starts are forked from one process, which waits for none of them.
+STARTS = """
+import os, pathlib, runpy, signal, sys
+cache = pathlib.Path(CACHE)
+sys.argv = [PROGRAM, str(cache)]
+
+def start():
+    child = os.fork()
+    if child == 0:
+        runpy.run_path(PROGRAM, run_name="__main__")
+        sys.stdout.flush()
+        os._exit(0)
+    return child
+"""
+
+
+def started(program: Path, cache: Path, what: str) -> list[dict[str, Any]]:
+    """What the starts have printed that have ended well, in a process that starts them as a text says."""
+    said = output_of(f"CACHE, PROGRAM = {str(cache)!r}, {str(program)!r}", STARTS, what)
+    return [json.loads(line) for line in said.splitlines()]
+
+
 def test_of_processes_that_start_together_one_traces(program: Path, tmp_path: Path) -> None:
-    done = [finish(process) for process in [start(program, tmp_path / "cache") for _ in range(3)]]
+    done = started(
+        program,
+        tmp_path / "cache",
+        """
+        children = [start() for _ in range(3)]
+        assert [os.waitpid(child, 0)[1] for child in children] == [0] * 3
+        """,
+    )
     assert sorted(each["compiles"] for each in done) == [0, 0, 1]
     assert all(each["results"] == done[0]["results"] for each in done)
     assert len(list((tmp_path / "cache").rglob("*.airgraph"))) == 1
@@ -92,13 +107,20 @@ def test_of_processes_that_start_together_one_traces(program: Path, tmp_path: Pa
 
 
 def test_a_process_that_is_killed_while_it_traces_holds_up_nobody(program: Path, tmp_path: Path) -> None:
-    killed = start(program, tmp_path / "cache")
-    lock = None
-    while lock is None and killed.poll() is None:
-        lock = next((tmp_path / "cache").rglob(".lock"), None)
-    killed.kill()
-    killed.communicate()
-    assert forked(program, tmp_path / "cache")["compiles"] <= 1
+    *_, after = started(
+        program,
+        tmp_path / "cache",
+        """
+        killed, ended = start(), 0
+        while not ended and not any(cache.rglob(".lock")):
+            ended, _ = os.waitpid(killed, os.WNOHANG)
+        if not ended:
+            os.kill(killed, signal.SIGKILL)
+            os.waitpid(killed, 0)
+        assert os.waitpid(start(), 0)[1] == 0
+        """,
+    )
+    assert after["compiles"] <= 1
 
 
 def double(x: Tensor) -> Tensor:

@@ -1,8 +1,6 @@
 """The passes tell what they do through loggers that TORCH_LOGS switches as it does torch's own."""
 
-import os
-import subprocess
-import sys
+from process import run_program
 
 _CODE = """
 import torch, airgraph
@@ -14,21 +12,21 @@ with torch.no_grad():
 """
 
 
-def _logged(setting: str) -> str:
-    environment = {**os.environ, "TORCH_LOGS": setting}
-    done = subprocess.run([sys.executable, "-c", _CODE], env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stderr
-
-
 def test_torch_logs_shows_what_passes_do_and_why_not() -> None:
-    text = _logged("+airgraph.passes")
+    """As it is read when torch is imported."""
+    done = run_program(_CODE, TORCH_LOGS="+airgraph.passes")
+    assert done.returncode == 0, done.stderr
+    text = done.stderr
     assert "remove_cat_ops: 1 changes" in text
     assert "stays: t, another argument of mul, may share the input's memory" in text
     assert "captured " not in text
 
 
 def test_torch_logs_shows_captures() -> None:
-    text = _logged("airgraph.capture")
+    """Read again, as the import of torch does, in a process that has imported it."""
+    again = "import os; os.environ['TORCH_LOGS'] = 'airgraph.capture'; torch._logging._internal._init_logs()"
+    done = run_program(again, _CODE)
+    assert done.returncode == 0, done.stderr
+    text = done.stderr
     assert "#1 key (): " in text
     assert "remove_cat_ops" not in text

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from process import run_command
-from ranks import under_torchrun
+from ranks import on_two_ranks
 from torch import Tensor, nn
 
 from airgraph import torchair
@@ -152,7 +152,7 @@ def test_ranks_have_folders_of_their_own(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(_RANKS)
     for what in ("saved to", "loaded from"):
-        said = under_torchrun(script, str(tmp_path / "cache"))
+        said = on_two_ranks(script, str(tmp_path / "cache"))
         found = re.findall(rf"ModelCacheMeta.* {what} .*/(world2\w+)/forward/compiled_module", said)
         asked = ["world2global_rank0", "world2global_rank1"]
         told = ["world2global_rank4_tp_rank0_pp_rank3", "world2global_rank5_tp_rank1_pp_rank3"]

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from cached_functions import cached
+from process import start_command
 from starts import Starts
 from torch import Tensor
 from torch.fx import GraphModule
@@ -123,32 +124,39 @@ def test_a_start_says_which_part_differs(tmp_path: Path, caplog: pytest.LogCaptu
     assert line.endswith("is not for this start: made under option inplace_pass True, now False")
 
 
-PROGRAM = """
-import json, sys
-import torch, airgraph
+# Three starts of a program with the package that is on the path, each forked where torch is imported and airgraph is
+# not. Before the last a pass is edited.
+THREE_STARTS = """
+import json, os, sys
+import torch
 
-def double(x):
-    return x * 2 + 0
+torch.set_num_threads(1)
+torch.compile(lambda x: x + 1, backend="aot_eager")(torch.ones(2))
+torch._dynamo.reset()
+assert "airgraph" not in sys.modules
 
-call = airgraph.inference.cache_compile(double, cache_dir=sys.argv[1], strict=True)
-traced = []
-compile = torch.compile
-torch.compile = lambda *args, **kwargs: traced.append(1) or compile(*args, **kwargs)
-assert call(torch.ones(3)).tolist() == [2.0] * 3
-print(json.dumps({"package": airgraph.__file__, "traced": len(traced), "file": str(call.files[0])}))
+def start():
+    import airgraph
+
+    def double(x):
+        return x * 2 + 0
+
+    call = airgraph.inference.cache_compile(double, cache_dir=sys.argv[1], strict=True)
+    traced = []
+    compile = torch.compile
+    torch.compile = lambda *args, **kwargs: traced.append(1) or compile(*args, **kwargs)
+    assert call(torch.ones(3)).tolist() == [2.0] * 3
+    print(json.dumps({"package": airgraph.__file__, "traced": len(traced), "file": str(call.files[0])}), flush=True)
+
+for edit in ("", "", "\\n# changed\\n"):
+    with open(sys.argv[2], "a") as file:
+        file.write(edit)
+    child = os.fork()
+    if child == 0:
+        start()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
 """
-
-
-def run(program: Path, cache: Path, source: Path) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, str(program), str(cache)],
-        env={**os.environ, "PYTHONPATH": str(source)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def by_methods(x: Tensor) -> Tensor:
@@ -204,51 +212,63 @@ def test_a_composite_operator_that_is_replaced_at_a_later_start(tmp_path: Path) 
 
 
 def test_a_changed_pass_is_not_served_an_older_graph(tmp_path: Path) -> None:
-    """In processes of their own, the second with a copy of the package in which one pass was edited."""
-    program, cache = tmp_path / "program.py", tmp_path / "cache"
-    program.write_text(PROGRAM)
-    source = tmp_path / "source"
+    """In processes of their own, with a copy of the package in which one pass is edited before the third."""
+    program, source = tmp_path / "program.py", tmp_path / "source"
+    program.write_text(THREE_STARTS)
     shutil.copytree(PACKAGE, source / "airgraph")
-    first, again = (run(program, cache, source) for _ in range(2))
-    assert Path(first["package"]).is_relative_to(source)
+    noop = source / "airgraph" / "passes" / "noop.py"
+    done = start_command(str(program), str(tmp_path / "cache"), str(noop), PYTHONPATH=str(source))
+    assert done.returncode == 0, done.stderr
+    first, again, edited = (json.loads(line) for line in done.stdout.splitlines())
+    assert all(Path(each["package"]).is_relative_to(source) for each in (first, again, edited))
     assert (first["traced"], again["traced"]) == (1, 0) and first["file"] == again["file"]
-    with (source / "airgraph" / "passes" / "noop.py").open("a") as file:
-        file.write("\n# changed\n")
-    edited = run(program, cache, source)
     assert edited["traced"] == 1 and edited["file"] != first["file"]
     assert Path(first["file"]).exists()
 
 
-def typed(lines: str, cache: Path) -> list[str]:
-    """What an interactive session prints."""
-    done = subprocess.run(
-        [sys.executable, "-q", "-i"],
-        input=lines,
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "CACHE": str(cache)},
-    )
-    assert "Error" not in done.stderr, done.stderr
-    return done.stdout.split()
-
-
-def test_code_that_was_typed_is_compared_too(tmp_path: Path) -> None:
-    session = """
-import os, torch, airgraph
-def helper(x):
-    return x * 2
+# What is typed. Each start is a process of its own, of what was typed by then.
+TYPED = """
+import os, pathlib, torch, airgraph
+torch.set_num_threads(1)
+_ = torch.compile(lambda x: x + 1, backend="aot_eager")(torch.ones(2))
+torch._dynamo.reset()
+def start():
+    if os.fork():
+        os.wait()
+        return
+    call = airgraph.inference.cache_compile(Model().step, cache_dir=os.environ["CACHE"], strict=True)
+    got = call(torch.ones(1)).item()
+    files = list(pathlib.Path(os.environ["CACHE"]).rglob("*.airgraph"))
+    print(got, call.counts().traces, len(files), flush=True)
+    os._exit(0)
 
 class Model:
     def step(self, x):
         return helper(x)
 
-call = airgraph.inference.cache_compile(Model().step, cache_dir=os.environ["CACHE"], strict=True)
-print(call(torch.ones(1)).item(), len(list(__import__("pathlib").Path(os.environ["CACHE"]).rglob("*.airgraph"))))
+def helper(x):
+    return x * 2
+
+start()
+def helper(x):
+    return x * 3
+
+start()
+start()
 """
-    assert typed(session, tmp_path) == ["2.0", "1"]
-    assert typed(session.replace("x * 2", "x * 3"), tmp_path) == ["3.0", "1"]
-    assert typed(session.replace("x * 2", "x * 3"), tmp_path) == ["3.0", "1"]
+
+
+def test_code_that_was_typed_is_compared_too(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-q", "-i"],
+        input=TYPED,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "CACHE": str(tmp_path)},
+    )
+    assert "Error" not in done.stderr, done.stderr
+    assert done.stdout.splitlines() == ["2.0 1 1", "3.0 1 1", "3.0 0 1"], done.stderr
 
 
 HELPED = """
