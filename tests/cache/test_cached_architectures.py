@@ -81,7 +81,7 @@ def opt() -> Decoding:
         vocab_size=128,
         hidden_size=64,
         ffn_dim=128,
-        num_hidden_layers=2,
+        num_hidden_layers=1,
         num_attention_heads=4,
         word_embed_proj_dim=64,
         max_position_embeddings=64,

@@ -1,8 +1,6 @@
 """reset() returns the memory of all pools to the system."""
 
-import subprocess
-import sys
-import textwrap
+from process import output_of
 
 _PROGRAM = """
 import ctypes, gc, torch, airgraph
@@ -50,7 +48,4 @@ with torch.no_grad():
 
 
 def test_reset_and_the_last_reference_return_all_memory() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(_PROGRAM)], capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
+    output_of(_PROGRAM)

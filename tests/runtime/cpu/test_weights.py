@@ -1,12 +1,11 @@
 """Weights in huge pages: what moves, what follows, and what graphs make of it."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from process import run_program
 from torch import nn
 
 import airgraph
@@ -165,7 +164,7 @@ except RuntimeError as error:
     print("refused:", str(error).splitlines()[0])
 assert model.weight.data_ptr() == address and model(torch.ones(1, 4096)).isfinite().all()
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = run_program(program)
     assert done.stdout.startswith("refused: no memory for"), done.stderr
 
 
