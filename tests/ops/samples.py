@@ -9,15 +9,16 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
-from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 import airgraph.cpu
 from airgraph.errors import CaptureError
+
+if TYPE_CHECKING:
+    from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 
 __all__ = ["DTYPES", "Kind", "Outcome", "operators", "outcomes"]
 
@@ -50,7 +51,9 @@ class Outcome:
 
 @functools.cache
 def operators() -> dict[str, OpInfo]:
-    """PyTorch's operator descriptions by name, in a fixed order."""
+    """PyTorch's operator descriptions by name, in a fixed order; the first call takes ten seconds, for their import."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
     return {op.formatted_name: op for op in sorted(op_db, key=lambda op: op.formatted_name)}
 
 

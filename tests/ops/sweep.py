@@ -8,7 +8,11 @@ Operators run in a child process that says what it begins, so that a segmentatio
 from __future__ import annotations
 
 import argparse
+import atexit
+import functools
+import gc
 import json
+import mmap
 import os
 import subprocess
 import sys
@@ -26,39 +30,40 @@ __all__ = ["ALL_SAMPLES", "failures", "sweep"]
 ALL_SAMPLES = 1_000_000
 
 
-def sweep(names: Sequence[str], samples: int, dtypes: Sequence[str] = DTYPES) -> Iterator[Outcome]:
-    """Outcomes of up to `samples` samples of each operator and dtype. A child that dies is a CRASH, and replaced."""
-    waiting = [(name, dtype) for name in names for dtype in dtypes]
-    while waiting:
-        begun: tuple[str, str] | None = None
-        child = subprocess.Popen(
-            [sys.executable, str(Path(__file__).resolve()), "--child", "--samples", str(samples)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert child.stdin is not None and child.stdout is not None
-        try:
-            for name, dtype in list(waiting):
-                begun = (name, dtype)
-                child.stdin.write(json.dumps(begun) + "\n")
-                child.stdin.flush()
-                for line in child.stdout:
-                    if line == "done\n":
-                        break
-                    *fields, kind, detail = json.loads(line)
-                    yield Outcome(*fields, Kind(kind), detail)
-                else:
-                    raise BrokenPipeError
-                waiting.pop(0)
-        except BrokenPipeError:
-            waiting.pop(0)
-            yield Outcome(*begun, -1, Kind.CRASH, f"the process died with status {child.wait()}")
-        finally:
-            child.kill()
-            child.wait()
-            child.stdin.close()
-            child.stdout.close()
+def sweep(
+    names: Sequence[str] | slice, samples: int, dtypes: Sequence[str] = DTYPES, dies_at: str = ""
+) -> Iterator[Outcome]:
+    """Outcomes of up to `samples` samples of each operator and dtype. A child that dies is a CRASH, and replaced.
+
+    names: or which of all operators. dies_at: the operator at which the child dies, for the test of the sweep itself.
+    """
+    child, known = _child()
+    assert child.stdin is not None and child.stdout is not None
+    for name in known[names] if isinstance(names, slice) else names:
+        for dtype in dtypes:
+            child.stdin.write(json.dumps([name, dtype, samples, name == dies_at]) + "\n")
+            child.stdin.flush()
+            for line in child.stdout:
+                if line == "done\n":
+                    break
+                *fields, kind, detail = json.loads(line)
+                yield Outcome(*fields, Kind(kind), detail)
+            else:
+                raise BrokenPipeError(f"no process is left to run {name}")
+
+
+@functools.cache
+def _child() -> tuple[subprocess.Popen[str], list[str]]:
+    """A process that runs operators until this one ends, and the names of all."""
+    child = subprocess.Popen(
+        [sys.executable, str(Path(__file__).resolve()), "--child"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    atexit.register(child.kill)
+    assert child.stdout is not None
+    return child, json.loads(child.stdout.readline())
 
 
 def failures(found: Iterable[Outcome]) -> list[str]:
@@ -67,17 +72,36 @@ def failures(found: Iterable[Outcome]) -> list[str]:
     return [f"{o.kind.value} {o.operator} {o.dtype} sample {o.sample}: {o.detail}" for o in found if o.kind in bad]
 
 
-def _child(samples: int) -> None:
+def _serve() -> None:
+    """Runs operators in a fork, for PyTorch's descriptions take ten seconds to import, and in the next if it dies."""
     import torch
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
+    print(json.dumps(list(operators())), flush=True)
+    gc.freeze()
+    asked = mmap.mmap(-1, 1024)  # what was begun, which a process that dies leaves to this one
+    while True:
+        child = os.fork()
+        if child == 0:
+            _run(asked)
+            os._exit(0)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code == 0:
+            return
+        name, dtype, *_ = json.loads(asked[:].rstrip(b"\0"))
+        print(json.dumps([name, dtype, -1, Kind.CRASH.value, f"the process died with status {code}"]))
+        print("done", flush=True)
+
+
+def _run(asked: mmap.mmap) -> None:
     for line in sys.stdin:
-        name, dtype = json.loads(line)
-        if name == os.environ.get("AIRGRAPH_SWEEP_DIES_AT"):  # for the test of the sweep itself
+        asked[:] = line.encode().ljust(len(asked), b"\0")
+        name, dtype, samples, dies = json.loads(line)
+        if dies:
             os.abort()
         for o in outcomes(name, dtype, samples):
-            print(json.dumps([o.operator, o.dtype, o.sample, o.kind.value, o.detail]))
+            print(json.dumps([o.operator, o.dtype, o.sample, o.kind.value, o.detail]), flush=True)
         print("done", flush=True)
 
 
@@ -90,10 +114,11 @@ def main() -> int:
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        _child(options.samples)
+        _serve()
         return 0
     found = []
-    for outcome in sweep([name for name in operators() if options.only in name], options.samples, options.dtypes):
+    names = [name for name in _child()[1] if options.only in name]
+    for outcome in sweep(names, options.samples, options.dtypes):
         found.append(outcome)
         for line in failures([outcome]):
             print(line[:400], flush=True)
