@@ -28,6 +28,8 @@ _NOWHERE = {
 
 _FORKED = {
     "> /dev/full": "os.dup2(os.open('/dev/full', os.O_WRONLY), 1)",
+    "2> /dev/full": "os.dup2(os.open('/dev/full', os.O_WRONLY), 2)",
+    "> /dev/full 2> /dev/full": "os.dup2(os.open('/dev/full', os.O_WRONLY), 1); os.dup2(1, 2)",
     "| true": "reads, writes = os.pipe(); os.close(reads); os.dup2(writes, 1)",
 }
 
