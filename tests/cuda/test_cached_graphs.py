@@ -1,11 +1,19 @@
 """A cached graph is taken on the kind of device that it was traced for, and on no other."""
 
 from pathlib import Path
+from subprocess import CompletedProcess
 
-from process import start_command
+from process import run_command, start_command
 
 _PROGRAM = """
-import sys, torch, airgraph
+import os, sys, torch, airgraph
+
+# As often as it is said to, in processes of their own: before the device is in use it can be forked.
+for _ in range(1, int(sys.argv[2])):
+    if child := os.fork():
+        assert os.waitpid(child, 0)[1] == 0
+    else:
+        break
 
 class Model(torch.nn.Module):
     def forward(self, x):
@@ -25,15 +33,16 @@ def test_another_compute_capability_traces_anew(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(_PROGRAM)
 
-    def start(capability: str) -> str:
-        ran = start_command(str(program), str(tmp_path / "cache"), device="cuda", SIMCUDA_CAPABILITY=capability)
+    def said(ran: CompletedProcess[str]) -> list[str]:
         assert ran.returncode == 0, ran.stderr
-        return ran.stdout.strip().splitlines()[-1]
+        return [line for line in ran.stdout.splitlines() if line in ("traced", "from a file")]
 
-    assert start("9.0") == "traced"
-    assert start("8.0") == "traced"
-    assert start("9.0") == "from a file"
-    assert start("8.0") == "from a file"
+    arguments = [str(program), str(tmp_path / "cache")]
+    # What is forked has the capability that is simulated where nothing is said, 9.0.
+    assert said(run_command(*arguments, "1", device="cuda")) == ["traced"]
+    other = start_command(*arguments, "2", device="cuda", SIMCUDA_CAPABILITY="8.0")
+    assert said(other) == ["traced", "from a file"]
+    assert said(run_command(*arguments, "1", device="cuda")) == ["from a file"]
 
 
 _OTHER_CARD = """
@@ -55,7 +64,7 @@ def test_the_capability_is_that_of_the_graphs_card_and_not_of_the_current_one(tm
     program.write_text(_OTHER_CARD)
     said = []
     for capability in ("9.0", "8.0", "9.0"):
-        ran = start_command(str(program), str(tmp_path / "cache"), capability, device="cuda")
+        ran = run_command(str(program), str(tmp_path / "cache"), capability, device="cuda")
         assert ran.returncode == 0, ran.stderr
         said.append(ran.stdout.strip().splitlines()[-1])
     assert said == ["traced", "traced", "from a file"]

@@ -1,13 +1,12 @@
 """What else happens beside a capture or makes it fail on CUDA; tests/conformance has what other devices share."""
 
 import gc
-import os
-import subprocess
-import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
+from process import run_command
 from reports import counters
 from torch import Tensor
 
@@ -40,6 +39,7 @@ _ALMOST_FULL = """
 import torch, airgraph
 torch.set_grad_enabled(False)
 mib = 1 << 20
+torch.cuda.set_per_process_memory_fraction(256 * mib / torch.cuda.mem_get_info()[1])
 # 180 of the 256 MiB, in blocks that are too small for what the graph needs.
 cached = [torch.empty(12 * mib, dtype=torch.uint8, device="cuda") for _ in range(15)]
 del cached
@@ -51,16 +51,11 @@ print({name: count for name, count in airgraph.explain().to_dict()["counters"].i
 """
 
 
-def test_what_the_allocator_caches_is_given_up_for_a_capture() -> None:
+def test_what_the_allocator_caches_is_given_up_for_a_capture(tmp_path: Path) -> None:
     """Blocks that nobody uses cannot be released while a capture is under way: a program that fits is captured."""
-    done = subprocess.run(
-        [sys.executable, "-c", f"import simcuda\nsimcuda.enable()\n{_ALMOST_FULL}"],
-        env={**os.environ, "SIMCUDA_MEMORY": "256MiB", "PYTHONWARNINGS": "ignore"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    script = tmp_path / "program.py"
+    script.write_text(_ALMOST_FULL)
+    done = run_command(str(script), device="cuda")
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.endswith("{'captures': 1, 'replays': 2}\n"), done.stdout
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from process import start_command
+from process import run_command
 from reports import counters, report
 from torch import Tensor
 
@@ -184,6 +184,7 @@ import airgraph
 
 warnings.simplefilter("ignore")
 torch.set_grad_enabled(False)
+torch.cuda.set_per_process_memory_fraction((256 << 20) / torch.cuda.mem_get_info()[1])
 x, k = torch.zeros(90 << 18, device="cuda"), torch.zeros(4, device="cuda")
 torch.manual_seed(5)
 want = [torch.rand_like(k).tolist() for _ in range(3)]
@@ -197,7 +198,7 @@ def test_numbers_are_drawn_once_where_the_run_stops_before_it_has_written(tmp_pa
     """The device has room for the call, but not for a copy of its input beside it."""
     script = tmp_path / "program.py"
     script.write_text(_OUT_OF_MEMORY)
-    done = start_command(str(script), device="cuda", SIMCUDA_MEMORY="256MiB")
+    done = run_command(str(script), device="cuda")
     assert (done.returncode, done.stdout.split()) == (0, ["True", "3"]), done.stderr
 
 

@@ -1,11 +1,10 @@
 """The device goes on by itself while the interpreter waits for it."""
 
-import subprocess
-import sys
+from pathlib import Path
+
+from process import run_command
 
 _PROGRAM = """
-import simcuda
-simcuda.enable()
 import torch
 
 matrix, x = torch.ones(1000, 1000, device="cuda"), torch.ones(4, device="cuda")
@@ -18,6 +17,9 @@ print(doubled.tolist())
 """
 
 
-def test_a_kernel_that_was_given_a_number_needs_no_interpreter() -> None:
-    ran = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=120, check=True)
+def test_a_kernel_that_was_given_a_number_needs_no_interpreter(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(_PROGRAM)
+    ran = run_command(str(script), device="cuda", timeout_s=120)
+    assert ran.returncode == 0, ran.stderr
     assert ran.stdout.strip() == "[2.0, 2.0, 2.0, 2.0]"
