@@ -4,7 +4,7 @@ import warnings
 from pathlib import Path
 
 import torch
-from process import start_command
+from process import run_command
 
 import airgraph
 
@@ -16,7 +16,9 @@ def test_a_capture_on_another_device_than_the_current_one_is_seen() -> None:
     for _ in range(2):
         call(x)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.device(1), torch.cuda.graph(graph), torch.cuda.device(0):
+    # The stream that torch captures on where it is given none is of the device of the first capture, for good.
+    stream = torch.cuda.Stream(1)
+    with torch.cuda.device(1), torch.cuda.graph(graph, stream=stream), torch.cuda.device(0):
         out = call(x)
     x.fill_(5)
     graph.replay()
@@ -51,7 +53,7 @@ def test_a_stream_of_somebody_else_may_be_gone_at_the_next_call(tmp_path: Path) 
     """In a process of its own: PyTorch's allocator goes on asking for a stream that it has seen."""
     script = tmp_path / "program.py"
     script.write_text(_GONE)
-    done = start_command(str(script), device="cuda")
+    done = run_command(str(script), device="cuda")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["{4.0}"] * 3 + ["{2.0}"]
 
@@ -119,7 +121,7 @@ os._exit(sum(thread.is_alive() for thread in threads))
 def test_an_operator_that_calls_a_compiled_function_while_another_thread_captures_that(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(_TWO_THREADS)
-    done = start_command(str(script), device="cuda")
+    done = run_command(str(script), device="cuda")
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == [str([2.0] * 9), str([3.0] * 3)]
 
@@ -168,6 +170,6 @@ def test_a_graph_that_is_collected_amid_a_compiled_function(tmp_path: Path) -> N
     """Dynamo must not trace what gives its memory back: that would be given back twice."""
     script = tmp_path / "program.py"
     script.write_text(_COLLECTED)
-    done = start_command(str(script), str(tmp_path), device="cuda")
+    done = run_command(str(script), str(tmp_path), device="cuda")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [str([4.0] * 4)] * 3 + ["True"]
