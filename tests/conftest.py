@@ -28,8 +28,8 @@ elif getattr(importlib.util.find_spec("simcuda"), "origin", None):
     simcuda.enable()
 
 import torch
-import torch._dynamo.guards
 from sampling import sampled
+from unmeasured_guards import measure_no_guards
 
 import airgraph
 from airgraph.capture.ledger import ledger
@@ -51,10 +51,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 logging.getLogger("torch.__trace").propagate = True
 logging.getLogger("torch.__trace").handlers.clear()
 
-# Dynamo measures how long the guards of each trace take, after it has emptied the processor's caches: a fifth of the
-# time of a small trace. What stands for it is PyTorch's by its names: a trace for the compile cache notes what code
-# runs.
-torch._dynamo.guards.profile_guard_manager = eval("lambda *_: 0.0", vars(torch._dynamo.guards))
+measure_no_guards()
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Workers share the cores already.

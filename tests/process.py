@@ -44,10 +44,11 @@ def _next_program():
     simulator = sys.argv[1]
     if simulator:
         __import__(simulator).enable()
-    import torch, torch._dynamo.guards, airgraph
+    import torch, torch._dynamo, airgraph
     torch.set_num_threads(1)
-    # As in `conftest.py`: guards are not measured.
-    torch._dynamo.guards.profile_guard_manager = eval("lambda *_: 0.0", vars(torch._dynamo.guards))
+    sys.path.insert(0, sys.argv[2])
+    __import__("unmeasured_guards").measure_no_guards()
+    del sys.path[0]
     if simulator:
         # A compilation asks for the device's streams, and a device that is in use cannot be forked.
         import torch._dynamo.convert_frame, torch._inductor.fx_passes.post_grad, airgraph.backend
@@ -164,7 +165,7 @@ def _forked(program: str, timeout_s: float, simulated_by: str = "") -> subproces
 @functools.cache
 def _server(simulated_by: str) -> subprocess.Popen[bytes]:
     server = subprocess.Popen(
-        [sys.executable, "-c", _SERVER, simulated_by],
+        [sys.executable, "-c", _SERVER, simulated_by, str(Path(__file__).parent)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         # What has come is seen by `select`, and not in a buffer of Python's.

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 
 _SERVER = """
 import gc, json, os, runpy, sys, traceback, warnings
-import torch, torch._dynamo.guards, torch._functorch.aot_autograd, airgraph
+import torch, torch._dynamo, torch._functorch.aot_autograd, airgraph
 from airgraph.runtime.engine.loading import engine
 torch.set_num_threads(1)
-# As in `tests/conftest.py`: guards are not measured.
-torch._dynamo.guards.profile_guard_manager = eval("lambda *_: 0.0", vars(torch._dynamo.guards))
+sys.path.insert(0, sys.argv[1])
+__import__("unmeasured_guards").measure_no_guards()
+del sys.path[0]
 engine()
 # What a first trace imports and builds, which every start would do again.
 torch.compile(lambda x: x + 1, backend="airgraph")(torch.ones(2))
@@ -61,7 +62,7 @@ class Starts:
 
     def __init__(self, **environment: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _SERVER],
+            [sys.executable, "-c", _SERVER, str(Path(__file__).parents[1])],
             env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
