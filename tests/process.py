@@ -6,21 +6,17 @@ variables of the environment of its own it is started from nothing.
 
 from __future__ import annotations
 
-import atexit
-import functools
-import json
 import os
-import select
 import subprocess
 import sys
 import tempfile
 import textwrap
 from pathlib import Path
-from typing import Any
 
 from devices import launched_with, simulator
+from fork_server import Forked, Server
 
-__all__ = ["output_of", "run_command", "run_program", "start_command"]
+__all__ = ["output_of", "prepared", "run_command", "run_program", "start_command"]
 
 _BEGIN = """
 import faulthandler, threading, warnings
@@ -34,49 +30,34 @@ torch.set_num_threads(1)
 warnings.filterwarnings("ignore", category=DeprecationWarning)
 """
 
-_SERVER = """
-def _next_program():
-    "Serves requests; returns, in a process of its own, the program to run."
-    import gc, json, os, sys
-    answers = os.fdopen(os.dup(1), "w")
-    # What an import says is no answer.
-    os.dup2(2, 1)
-    simulator = sys.argv[1]
-    if simulator:
-        __import__(simulator).enable()
-    import torch, torch._dynamo, airgraph
-    torch.set_num_threads(1)
-    sys.path.insert(0, sys.argv[2])
-    __import__("unmeasured_guards").measure_no_guards()
-    del sys.path[0]
-    if simulator:
-        # A compilation asks for the device's streams, and a device that is in use cannot be forked.
-        import torch._dynamo.convert_frame, torch._inductor.fx_passes.post_grad, airgraph.backend
-    else:
-        torch.compile(lambda x: x + 1, backend="airgraph")(torch.ones(2))
-        torch._dynamo.reset()
-        airgraph.reset()
-    gc.collect()
-    gc.freeze()
-    for line in sys.stdin:
-        asked = json.loads(line)
-        child = os.fork()
-        if child == 0:
-            os.setsid()
-            for path, target in ((os.devnull, 0), (asked["out"], 1), (asked["err"], 2)):
-                opened = os.open(path, os.O_RDWR)
-                os.dup2(opened, target)
-                os.close(opened)
-            answers.close()
-            return asked["program"]
-        print(child, file=answers, flush=True)
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), file=answers, flush=True)
-    os._exit(0)
-
-_program = _next_program()
-del _next_program
-exec(compile(_program, "<string>", "exec"))
+# A compilation asks for the device's streams, and a device that is in use cannot be forked.
+_PREPARE = """
+simulator = {simulator!r}
+if simulator:
+    __import__(simulator).enable()
+import gc, sys
+import torch, torch._dynamo, torch._functorch.aot_autograd, airgraph
+torch.set_num_threads(1)
+sys.path.insert(0, {tests!r})
+__import__("unmeasured_guards").measure_no_guards()
+del sys.path[0]
+if simulator:
+    import torch._dynamo.convert_frame, torch._inductor.fx_passes.post_grad, airgraph.backend
+else:
+    torch.compile(lambda x: x + 1, backend="airgraph")(torch.ones(2))
+    torch._dynamo.reset()
+    airgraph.reset()
+gc.collect()
+gc.freeze()
 """
+
+
+def prepared(simulated_by: str = "", hash_seed: str = "1") -> Server:
+    """What programs are forked from that use airgraph."""
+    text = _PREPARE.format(simulator=simulated_by, tests=str(Path(__file__).parent))
+    # Programs for the CPU find no device, whatever this process runs on.
+    autoload = ("TORCH_DEVICE_BACKEND_AUTOLOAD", "1" if simulated_by else "0")
+    return Server(text, (autoload, ("PYTHONHASHSEED", hash_seed)))
 
 
 def run_program(*pieces: str, timeout_s: float = 120, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -148,33 +129,19 @@ def _started(
 
 
 def _forked(program: str, timeout_s: float, simulated_by: str = "") -> subprocess.CompletedProcess[str]:
-    server: Any = _server(simulated_by)
-    with tempfile.NamedTemporaryFile("r") as out, tempfile.NamedTemporaryFile("r") as err:
-        server.stdin.write(json.dumps({"program": program, "out": out.name, "err": err.name}).encode() + b"\n")
-        child = int(server.stdout.readline())
-        ended, _, _ = select.select([server.stdout], [], [], timeout_s)
-        if not ended:
-            os.killpg(child, 9)
-        code = int(server.stdout.readline())
-        said = Path(out.name).read_text(errors="replace"), Path(err.name).read_text(errors="replace")
-    if not ended:
+    with (
+        open(os.devnull) as nothing,
+        tempfile.TemporaryFile("w+", errors="replace") as out,
+        tempfile.TemporaryFile("w+", errors="replace") as err,
+        Forked(prepared(simulated_by), program, nothing, out, err) as forked,
+    ):
+        code = forked.wait(timeout_s)
+        if code is None:
+            forked.kill()
+        said = [file.seek(0) or file.read() for file in (out, err)]
+    if code is None:
         raise AssertionError(_hangs(timeout_s, *said))
     return subprocess.CompletedProcess([], code, *said)
-
-
-@functools.cache
-def _server(simulated_by: str) -> subprocess.Popen[bytes]:
-    server = subprocess.Popen(
-        [sys.executable, "-c", _SERVER, simulated_by, str(Path(__file__).parent)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        # What has come is seen by `select`, and not in a buffer of Python's.
-        bufsize=0,
-        # Programs for the CPU find no device, whatever this process runs on.
-        env={**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "1" if simulated_by else "0"},
-    )
-    atexit.register(server.kill)
-    return server
 
 
 def _hangs(timeout_s: float, out: str, err: str) -> str:

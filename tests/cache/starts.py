@@ -4,88 +4,65 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import dedent
-from types import TracebackType
 from typing import Any, NamedTuple
 
-_SERVER = """
-import gc, json, os, runpy, sys, traceback, warnings
-import torch, torch._dynamo, torch._functorch.aot_autograd, airgraph
-from airgraph.runtime.engine.loading import engine
-torch.set_num_threads(1)
-sys.path.insert(0, sys.argv[1])
-__import__("unmeasured_guards").measure_no_guards()
-del sys.path[0]
-engine()
-# What a first trace imports and builds, which every start would do again.
-torch.compile(lambda x: x + 1, backend="airgraph")(torch.ones(2))
-torch._dynamo.reset()
-airgraph.reset()
-gc.collect()
-gc.freeze()
-answers = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)
-for line in sys.stdin:
-    asked = json.loads(line)
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        answer = {}
-        try:
-            os.environ.update(asked["environment"])
-            sys.path.insert(0, asked["folder"])
-            sys.dont_write_bytecode = True
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                answer["result"] = runpy.run_path(asked["script"], run_name="__main__")["result"]
-            answer["warnings"] = [str(each.message) for each in caught if "airgraph" in str(each.message)]
-        except BaseException:
-            answer["error"] = traceback.format_exc()
-        with os.fdopen(writing, "w") as pipe:
-            pipe.write(json.dumps(answer))
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as pipe:
-        text = pipe.read()
-    os.waitpid(child, 0)
-    print(text or '{"error": "the process ended"}', file=answers, flush=True)
+from fork_server import Forked
+from process import prepared
+
+# Ends at once: what is left to the end of a process is not what a start is about.
+_PROGRAM = """
+def _answer():
+    import runpy, sys, traceback, warnings
+    sys.path.insert(0, {folder!r})
+    sys.dont_write_bytecode = True
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            result = runpy.run_path({script!r}, run_name="__main__")["result"]
+        said = [str(each.message) for each in caught]
+        return {{"result": result, "warnings": [each for each in said if "airgraph" in each]}}
+    except BaseException:
+        return {{"error": traceback.format_exc()}}
+
+
+import json, os
+os.environ.update({environment!r})
+with open({answer!r}, "w") as file:
+    json.dump(_answer(), file)
+os._exit(0)
 """
 
 
-class Starts:
-    """A context; `run` executes a script as the main module of a new process."""
+class Starts(NamedTuple):
+    """Of processes in which Python orders the elements of sets by this seed."""
 
-    def __init__(self, **environment: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _SERVER, str(Path(__file__).parents[1])],
-            env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def __enter__(self) -> Starts:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+    hash_seed: str
 
     def run(self, script: Path, **environment: str) -> Any:
         """The variable `result` of the script, as JSON has it. Its folder is the first to import from.
 
         Raises AssertionError with what it raised or warned of.
         """
-        assert self._process.stdin is not None and self._process.stdout is not None
-        asked = {"script": str(script), "folder": str(script.parent), "environment": environment}
-        print(json.dumps(asked), file=self._process.stdin, flush=True)
-        answer = json.loads(self._process.stdout.readline())
+        with (
+            tempfile.NamedTemporaryFile("r") as file,
+            open(os.devnull, "r+") as nothing,
+            Forked(
+                prepared(hash_seed=self.hash_seed),
+                _PROGRAM.format(
+                    folder=str(script.parent), script=str(script), environment=environment, answer=file.name
+                ),
+                nothing,
+                nothing,
+                sys.__stderr__,
+            ) as forked,
+        ):
+            forked.wait()
+            answer = json.loads(file.read() or '{"error": "the process ended"}')
         assert "error" not in answer, answer["error"]
         assert not answer["warnings"], answer["warnings"]
         return answer["result"]

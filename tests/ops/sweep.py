@@ -8,26 +8,35 @@ Operators run in a child process that says what it begins, so that a segmentatio
 from __future__ import annotations
 
 import argparse
-import atexit
-import functools
-import gc
+import contextlib
 import json
-import mmap
 import os
-import subprocess
 import sys
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
+_FOLDERS = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+sys.path[:0] = _FOLDERS
 
-from samples import DTYPES, Kind, Outcome, operators, outcomes
-from table import table
+from fork_server import Forked, Server  # noqa: E402
+from samples import DTYPES, Kind, Outcome, operators, outcomes  # noqa: E402
+from table import table  # noqa: E402
 
-__all__ = ["ALL_SAMPLES", "failures", "sweep"]
+__all__ = ["ALL_SAMPLES", "failures", "run", "say", "sweep"]
 
 ALL_SAMPLES = 1_000_000
+# PyTorch's descriptions of operators take ten seconds to import.
+_SERVER = Server(f"""
+import gc, sys, warnings
+sys.path[:0] = {_FOLDERS!r}
+import torch
+from samples import operators
+torch.set_num_threads(1)
+warnings.simplefilter("ignore")
+operators()
+gc.freeze()
+""")
 
 
 def sweep(
@@ -37,33 +46,47 @@ def sweep(
 
     names: or which of all operators. dies_at: the operator at which the child dies, for the test of the sweep itself.
     """
-    child, known = _child()
-    assert child.stdin is not None and child.stdout is not None
-    for name in known[names] if isinstance(names, slice) else names:
-        for dtype in dtypes:
-            child.stdin.write(json.dumps([name, dtype, samples, name == dies_at]) + "\n")
-            child.stdin.flush()
-            for line in child.stdout:
-                if line == "done\n":
-                    break
-                *fields, kind, detail = json.loads(line)
-                yield Outcome(*fields, Kind(kind), detail)
-            else:
-                raise BrokenPipeError(f"no process is left to run {name}")
+    if isinstance(names, slice):
+        with _forked("from samples import operators; say(list(operators()))") as (_, said):
+            names = next(said)[names]
+    left = [(name, dtype) for name in names for dtype in dtypes]
+    while left:
+        with _forked(f"run({left!r}, {samples}, {dies_at!r})") as (child, said):
+            for line in said:
+                if line is None:
+                    del left[0]
+                else:
+                    *fields, kind, detail = line
+                    yield Outcome(*fields, Kind(kind), detail)
+            code = child.wait()
+        if left:
+            yield Outcome(*left.pop(0), -1, Kind.CRASH, f"the process died with status {code}")
 
 
-@functools.cache
-def _child() -> tuple[subprocess.Popen[str], list[str]]:
-    """A process that runs operators until this one ends, and the names of all."""
-    child = subprocess.Popen(
-        [sys.executable, str(Path(__file__).resolve()), "--child"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    atexit.register(child.kill)
-    assert child.stdout is not None
-    return child, json.loads(child.stdout.readline())
+def run(asked: Iterable[tuple[str, str]], samples: int, dies_at: str) -> None:
+    """Say the outcomes of operators and dtypes, and at the end of each that it is done."""
+    for name, dtype in asked:
+        if name == dies_at:
+            os.abort()
+        for o in outcomes(name, dtype, samples):
+            say([o.operator, o.dtype, o.sample, o.kind.value, o.detail])
+        say(None)
+
+
+def say(what: object) -> None:
+    """To the process that has asked for it: a line."""
+    print(json.dumps(what), flush=True)
+
+
+@contextlib.contextmanager
+def _forked(statement: str) -> Iterator[tuple[Forked, Iterator[Any]]]:
+    """A process that executes this with the names of this module, and what it says."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as said, open(os.devnull) as nothing:
+        with os.fdopen(writing, "w") as stdout:
+            child = Forked(_SERVER, f"from sweep import *; {statement}", nothing, stdout, sys.__stderr__)
+        with child:
+            yield child, map(json.loads, said)
 
 
 def failures(found: Iterable[Outcome]) -> list[str]:
@@ -72,52 +95,15 @@ def failures(found: Iterable[Outcome]) -> list[str]:
     return [f"{o.kind.value} {o.operator} {o.dtype} sample {o.sample}: {o.detail}" for o in found if o.kind in bad]
 
 
-def _serve() -> None:
-    """Runs operators in a fork, for PyTorch's descriptions take ten seconds to import, and in the next if it dies."""
-    import torch
-
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
-    print(json.dumps(list(operators())), flush=True)
-    gc.freeze()
-    asked = mmap.mmap(-1, 1024)  # what was begun, which a process that dies leaves to this one
-    while True:
-        child = os.fork()
-        if child == 0:
-            _run(asked)
-            os._exit(0)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        if code == 0:
-            return
-        name, dtype, *_ = json.loads(asked[:].rstrip(b"\0"))
-        print(json.dumps([name, dtype, -1, Kind.CRASH.value, f"the process died with status {code}"]))
-        print("done", flush=True)
-
-
-def _run(asked: mmap.mmap) -> None:
-    for line in sys.stdin:
-        asked[:] = line.encode().ljust(len(asked), b"\0")
-        name, dtype, samples, dies = json.loads(line)
-        if dies:
-            os.abort()
-        for o in outcomes(name, dtype, samples):
-            print(json.dumps([o.operator, o.dtype, o.sample, o.kind.value, o.detail]), flush=True)
-        print("done", flush=True)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--samples", type=int, default=ALL_SAMPLES, help="samples an operator and dtype")
     parser.add_argument("--only", default="", help="operators whose name contains this text")
     parser.add_argument("--dtypes", nargs="+", default=DTYPES, help="names of torch dtypes")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the table of counts")
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.child:
-        _serve()
-        return 0
     found = []
-    names = [name for name in _child()[1] if options.only in name]
+    names = [name for name in operators() if options.only in name]
     for outcome in sweep(names, options.samples, options.dtypes):
         found.append(outcome)
         for line in failures([outcome]):
