@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.testing._internal import common_utils
-from torch.testing._internal.common_methods_invocations import op_db
-from torch.testing._internal.opinfo import core
-from torch.testing._internal.opinfo.core import OpInfo
 
 from airgraph.program.host_reads import host_read
+
+if TYPE_CHECKING:
+    from torch.testing._internal.opinfo.core import OpInfo
 
 # The first sample of each reads something there, or has one of these within.
 _REFUSED = {
@@ -43,6 +43,8 @@ _STRIDE = 8
 
 
 def _operators(full: bool) -> Iterator[OpInfo]:
+    from torch.testing._internal.common_methods_invocations import op_db
+
     ordered = sorted(op_db, key=lambda op: op.formatted_name)
     for index, op in enumerate(ordered):
         if "jiterator" not in op.name and (full or op.formatted_name in _REFUSED or index % _STRIDE == 0):
@@ -67,6 +69,10 @@ def _reads(op: OpInfo) -> set[str] | None:
 
 
 def test_these_and_no_others_read_on_the_host(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Takes ten seconds, which only the worker that runs this spends.
+    from torch.testing._internal import common_utils
+    from torch.testing._internal.opinfo import core
+
     # Each sample looks twice for a TestCase in the stack, which is deep under pytest: nine tenths of the time.
     for module in (common_utils, core):
         monkeypatch.setattr(module, "extract_test_fn", lambda: None)
