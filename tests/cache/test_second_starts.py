@@ -176,6 +176,51 @@ def test_a_global_that_was_looked_up_at_import(name: str, in_environments: list[
     check_right([each[name] for each in in_environments])
 
 
+HIDDEN = {
+    "start": """
+        import os
+        import helpers
+
+        if os.environ["HIDES"] == "own":
+            abs = torch.neg
+        elif os.environ["HIDES"] == "helpers":
+            helpers.abs = torch.neg
+
+
+        def in_function(x):
+            return abs(x) + 1
+
+
+        def in_helper(x):
+            return helpers.larger(x) * 2
+
+
+        held = {"in_function": cached(in_function), "in_helper": cached(in_helper)}
+        for name, call in held.items():
+            compare(name, call)
+        helpers.abs = abs = torch.exp
+        for name, call in held.items():
+            compare(f"{name} later", call)
+        """,
+    "helpers": """
+        def larger(x):
+            return abs(x)
+        """,
+}
+
+
+def test_a_module_that_hides_a_function_of_pythons_at_one_start(starts: Starts, tmp_path: Path) -> None:
+    script = write(tmp_path / "project", HIDDEN)
+    found = {hides: outcomes_of(starts, script, tmp_path / "cache", HIDES=hides) for hides in ("", "own", "helpers")}
+    check_right([found[""]["in_function"], found["own"]["in_function"], found["helpers"]["in_function"]])
+    check_right([found[""]["in_helper"], found["helpers"]["in_helper"], found["own"]["in_helper"]])
+    for each in found.values():
+        check_right([each["in_function"], each["in_function later"]])
+        check_right([each["in_helper"], each["in_helper later"]])
+    again = outcomes_of(starts, script, tmp_path / "cache", HIDES="")
+    assert [again[name].traced for name in ("in_function", "in_helper")] == [0, 0]
+
+
 SETS = {
     "start": """
         import sets

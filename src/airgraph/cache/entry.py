@@ -15,7 +15,7 @@ from torch.fx import GraphModule, Node
 
 from airgraph.cache.checking.admission import why_not_admitted
 from airgraph.cache.checking.call_reader import build_reader
-from airgraph.cache.checking.module_sources import builtins_among
+from airgraph.cache.checking.module_sources import absent_among, builtins_among, namespace_of
 from airgraph.cache.checking.rebuilding import build_result
 from airgraph.cache.checking.scope import Reader, Roots
 from airgraph.cache.checking.watch import Watch
@@ -102,7 +102,7 @@ class Entry:
         self._roots = roots
         self._body = roots.body()
         self._builtins = {name: vars(builtins).get(name) for name in builtins_among(manifest.sources)}
-        self._not_global = self._builtins.keys() - roots.function_globals.keys()
+        self._not_global = absent_among(manifest.sources)
         self._device = manifest.device
         every = (*manifest.inputs, *manifest.looked_at)
         for source in (*(each.path for each in every), *(each.path for each in manifest.guards)):
@@ -245,7 +245,8 @@ class Entry:
         replaced = next((name for name, held in self._builtins.items() if vars(builtins).get(name) is not held), None)
         if replaced is not None:
             return f"{replaced} was replaced among Python's own functions"
-        hidden = next(iter(self._not_global & self._roots.function_globals.keys()), None)
+        namespaces = [(namespace_of(module, self._roots.function_globals), name) for module, name in self._not_global]
+        hidden = next((name for held, name in namespaces if name in held), None)
         if hidden is not None:
             return f"a global {hidden} came before Python's own function"
         for guard in self.manifest.guards:
@@ -256,6 +257,7 @@ class Entry:
         watch.add_code(self._roots.function)
         watch.add_environment(self.manifest.process.environment)
         watch.add_builtins(self._builtins)
+        watch.add_not_global(namespaces)
         for name, cell in self._roots.cells.items():
             if name in fixed:
                 watch.add(parse(f"L['{name}'].cell_contents"), {name: cell})

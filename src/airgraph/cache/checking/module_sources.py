@@ -34,11 +34,21 @@ from airgraph.program.names_read import (
     reads_of,
 )
 
-__all__ = ["UsedCode", "builtins_among", "depends_on_hashes", "sources_of", "what_changed"]
+__all__ = [
+    "UsedCode",
+    "absent_among",
+    "builtins_among",
+    "depends_on_hashes",
+    "namespace_of",
+    "sources_of",
+    "what_changed",
+]
 
 _LARGEST_FILE = 1 << 26
 # Marks a source that is the value of a global.
 _VALUE = "="
+# Digest of a global that a module did not have.
+_ABSENT = ""
 
 
 def sources_of(
@@ -100,6 +110,15 @@ def builtins_among(recorded: Iterable[Source]) -> list[str]:
     return [each.function.removeprefix(_VALUE) for each in recorded if each.module == builtins.__name__]
 
 
+def absent_among(recorded: Iterable[Source]) -> list[tuple[str, str]]:
+    """Modules, and the names of Python's own functions that their code used, and no global of theirs came before."""
+    return [
+        (each.module, each.function.removeprefix(_VALUE))
+        for each in recorded
+        if each.function.startswith(_VALUE) and each.digest == _ABSENT
+    ]
+
+
 def what_changed(recorded: Iterable[Source], namespace: Mapping[str, Any] | None = None) -> str | None:
     """The first file or function that is not as it was, or None. namespace: the globals of the cached function, whose
     module may be found in no other way; None where no function is at hand: then files are looked at where they were,
@@ -108,17 +127,17 @@ def what_changed(recorded: Iterable[Source], namespace: Mapping[str, Any] | None
         if namespace is None:
             now = source.digest if source.function else _checksum(source.file)
         elif source.function.startswith(_VALUE):
-            name, held = source.function.removeprefix(_VALUE), _namespace_of(source.module, namespace)
+            name, held = source.function.removeprefix(_VALUE), namespace_of(source.module, namespace)
             if not held and os.path.isfile(source.file):
                 # Of a module that is not loaded yet; its file is compared.
                 continue
             value = held_by(held, name)
-            now = None if value is MISSING else digest_of_value(value).text
+            now = _ABSENT if value is MISSING else digest_of_value(value).text
         elif source.function:
-            function = named_function(_namespace_of(source.module, namespace), source.function)
+            function = named_function(namespace_of(source.module, namespace), source.function)
             now = None if function is None else digest_of_code(function.__code__)
         else:
-            file = _file_of(_namespace_of(source.module, namespace)) or _would_load(source.module) or source.file
+            file = _file_of(namespace_of(source.module, namespace)) or _would_load(source.module) or source.file
             now = _checksum(file)
         if now != source.digest:
             return source.name
@@ -150,9 +169,12 @@ def _goes_by_itself(value: Any, *, lies_in_its_module: bool) -> bool:
 
 
 def _builtins_of(each: UsedCode) -> Iterator[Source]:
-    """Those that it names: somebody may have replaced them for all modules, which Dynamo does not guard."""
+    """Those that it names: somebody may have replaced them for all modules, or may put a global of that name before
+    them, neither of which Dynamo guards."""
+    file = _file_of(each.namespace) or ""
     for name in sorted(names_in(each.code) & vars(builtins).keys() - each.namespace.keys()):
         yield Source(builtins.__name__, f"{_VALUE}{name}", "", digest_of_value(vars(builtins)[name]).text)
+        yield Source(each.module, f"{_VALUE}{name}", file, _ABSENT)
 
 
 def _modules_named(each: UsedCode) -> Iterator[str]:
@@ -195,7 +217,8 @@ def _values_of(each: UsedCode, *, is_found_again: bool) -> Iterator[Source]:
             yield Source(module, f"{_VALUE}{name}", file, held.text)
 
 
-def _namespace_of(module: str, namespace: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def namespace_of(module: str, namespace: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """What a module of this name holds; nothing if it is not loaded. namespace: the globals of the cached function."""
     if namespace is not None and namespace.get("__name__") == module:
         return namespace
     return getattr(sys.modules.get(module), "__dict__", {})

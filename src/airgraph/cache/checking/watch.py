@@ -210,13 +210,16 @@ class Watch:
                     self._add_function(getattr(member, "__func__", member))
 
     def add_builtins(self, names: Iterable[str]) -> None:
-        """Watches functions that code finds in every module, and that the function's own has none of that name."""
-        held, own = vars(builtins), self._globals
+        """Watches functions that code finds in every module."""
+        held = vars(builtins)
         for name in names:
             self._items[id(held), name] = (held, name, held.get(name))
-            if isinstance(own, dict) and name not in own:
-                # A global of that name would come first.
-                self._absent[id(own), name] = (own, name)
+
+    def add_not_global(self, names: Iterable[tuple[Mapping[str, Any], str]]) -> None:
+        """Watches that modules have no global of a name, which would come before Python's own function."""
+        for held, name in names:
+            if isinstance(held, dict):
+                self._absent[id(held), name] = (held, name)
 
     def add_environment(self, names: Iterable[str]) -> None:
         """Watches variables of the environment, as `os.environ` has them."""

@@ -12,7 +12,7 @@ from airgraph.errors import CacheError
 
 __all__ = ["FORMAT", "is_of_other_format", "signed_data", "signed_text"]
 
-FORMAT = 9
+FORMAT = 10
 _MAGIC = "airgraph cache"
 
 

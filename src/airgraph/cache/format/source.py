@@ -13,8 +13,8 @@ __all__ = ["Source"]
 @dataclass(frozen=True, slots=True)
 class Source:
     """What a module held: the SHA-256 of its file; or of one function in it, whose qualified name `function` is, a
-    digest of its code; or of one global, `=name`, a digest of its value. file: where it was, for messages, and for a
-    process that does not have the module."""
+    digest of its code; or of one global, `=name`, a digest of its value, empty where there was none of that name. file:
+    where it was, for messages, and for a process that does not have the module."""
 
     module: str
     function: str
