@@ -10,7 +10,7 @@ import pytest
 import torch
 from cached_functions import Mlp, cached, equal_to_eager
 from reports import counters
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 
@@ -221,3 +221,35 @@ def test_a_message_names_the_setting_that_differs(tmp_path: Path) -> None:
     with torch.autocast("cpu"):
         reason = call._entries[0].why_not((x,))
     assert reason is not None and "autocast" in reason and "deterministic" not in reason and "default" not in reason
+
+
+def registered_before(module: nn.Module, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    return (given[0] + 3,)
+
+
+def registered_after(module: nn.Module, given: tuple[torch.Tensor, ...], result: torch.Tensor) -> torch.Tensor:
+    return result * 2
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_hook_of_all_modules_comes_and_goes(when: str, tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(3, 3))
+    call = cached(model.forward, tmp_path)
+    x = torch.ones(2, 3)
+    for _ in range(3):
+        torch.testing.assert_close(call(x), model(x))
+    plain, of_all = model(x), nn.modules.module
+    if when == "before":
+        handle = of_all.register_module_forward_pre_hook(registered_before)
+    else:
+        handle = of_all.register_module_forward_hook(registered_after)
+    try:
+        assert not torch.equal(model.forward(x), plain)
+        for _ in range(3):
+            torch.testing.assert_close(call(x), model.forward(x))
+    finally:
+        handle.remove()
+    traced = len(call.files)
+    torch.testing.assert_close(call(x), plain)
+    assert len(call.files) == traced

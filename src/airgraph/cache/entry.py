@@ -258,6 +258,7 @@ class Entry:
         watch.add_environment(self.manifest.process.environment)
         watch.add_builtins(self._builtins)
         watch.add_not_global(namespaces)
+        watch.add_hooks_of_all_modules()
         for name, cell in self._roots.cells.items():
             if name in fixed:
                 watch.add(parse(f"L['{name}'].cell_contents"), {name: cell})

@@ -17,6 +17,7 @@ __all__ = [
     "cublas_reductions",
     "default_device",
     "device_settings",
+    "forward_hooks_of_all_modules",
     "hooks_of_all_modules",
     "kernel_settings",
     "modes_by_device",
@@ -58,6 +59,12 @@ def cublas_reductions() -> tuple[Any, Any, Any]:
         torch._C._get_cublas_allow_fp16_reduced_precision_reduction(),
         torch._C._get_cublas_allow_bf16_reduced_precision_reduction(),
     )
+
+
+def forward_hooks_of_all_modules() -> tuple[dict[int, Any], ...]:
+    """Where PyTorch keeps those that run before and after the forward of every module, by a number of its own each."""
+    held = torch.nn.modules.module
+    return held._global_forward_pre_hooks, held._global_forward_hooks
 
 
 def hooks_of_all_modules() -> dict[str, list[Any]]:

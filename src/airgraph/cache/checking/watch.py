@@ -25,6 +25,7 @@ from airgraph.program.tensor_parts import holds_others, is_container
 from airgraph.runtime.engine.loading import engine
 from airgraph.torch_internals.fake_tensors import is_traceable_wrapper_subclass
 from airgraph.torch_internals.members import MODULE_NAMESPACES
+from airgraph.torch_internals.settings import forward_hooks_of_all_modules
 
 __all__ = ["Watch"]
 
@@ -214,6 +215,10 @@ class Watch:
         held = vars(builtins)
         for name in names:
             self._items[id(held), name] = (held, name, held.get(name))
+
+    def add_hooks_of_all_modules(self) -> None:
+        for held in forward_hooks_of_all_modules():
+            self.add_keys(held)
 
     def add_not_global(self, names: Iterable[tuple[Mapping[str, Any], str]]) -> None:
         """Watches that modules have no global of a name, which would come before Python's own function."""

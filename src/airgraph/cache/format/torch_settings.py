@@ -9,10 +9,14 @@ from typing import Any
 
 import torch
 
+from airgraph.errors import Unwritable
+from airgraph.program.held_values import digest_of_value
 from airgraph.runtime.engine.loading import engine
 from airgraph.torch_internals import modes, settings
 
 __all__ = ["State", "settled", "without_gradients"]
+
+_INCOMPARABLE = "no digest: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +25,7 @@ class State:
     TF32, and sums of fp16 and bf16 in themselves. attention: the kinds of attention that may be chosen while tracing.
     device: what else chooses kernels, such as CUDA's compute capability. distributed: rank and number of processes.
 
-    modes: full names of function and dispatch modes and of transforms.
+    modes: full names of function and dispatch modes and of transforms. hooks: a digest of those of all modules.
     """
 
     default_dtype: str
@@ -33,6 +37,7 @@ class State:
     device: str
     distributed: str
     modes: tuple[str, ...]
+    hooks: str
 
     @classmethod
     def now(cls, on: torch.device) -> State:
@@ -51,6 +56,7 @@ class State:
             _device(on),
             _rank(),
             tuple(_name(mode) for mode in modes.active_modes()),
+            _hooks(),
         )
 
     @classmethod
@@ -66,6 +72,15 @@ class State:
         names = [each.name for each in fields(self) if getattr(self, each.name) != getattr(now, each.name)]
         changes = [f"{name} {getattr(self, name)!r}, now {getattr(now, name)!r}" for name in names]
         return f"it was traced under {'; '.join(changes)}" if changes else None
+
+    @property
+    def why_unwritable(self) -> str | None:
+        """Why what is traced under these settings cannot be told from what is traced under others, or None."""
+        if self.foreign_modes:
+            return f"it was called under {', '.join(self.foreign_modes)}"
+        if self.hooks.startswith(_INCOMPARABLE):
+            return f"there is a hook of all modules: {self.hooks.removeprefix(_INCOMPARABLE)}"
+        return None
 
     @property
     def foreign_modes(self) -> list[str]:
@@ -137,6 +152,14 @@ def _rank() -> str:
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return ""
     return f"{torch.distributed.get_rank()} of {torch.distributed.get_world_size()}"
+
+
+def _hooks() -> str:
+    held = settings.hooks_of_all_modules()
+    try:
+        return digest_of_value(held).text if held else ""
+    except Unwritable as error:
+        return f"{_INCOMPARABLE}{error}"
 
 
 def _name(mode: Any) -> str:

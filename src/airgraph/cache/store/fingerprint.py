@@ -25,8 +25,6 @@ from airgraph.passes.fingerprint import (
     sources_of_the_program_s,
 )
 from airgraph.passes.fingerprint import fingerprint as fingerprint_of_passes
-from airgraph.program.held_values import digest_of_value
-from airgraph.torch_internals.settings import hooks_of_all_modules
 
 __all__ = ["fingerprint", "form_of_owner", "versions"]
 
@@ -76,7 +74,6 @@ def fingerprint(
             "what the function holds": digest_of(held_by(inner)),
             "class": "" if owner is None else f"{type(owner).__module__}.{type(owner).__qualname__}",
             "replaced methods of torch": digest_of("\0".join(patches_of_torch())),
-            "hooks of all modules": digest_of_value(hooks_of_all_modules()).text,
             "decompositions": digest_of("\0".join(made)),
         }
     )

@@ -212,8 +212,8 @@ def _manifest(
     guards_on_sizes = shape_guards(collected.shape_env, every)
     values = [read_input(each, read) for each in every]
     state = State.now(program.device)
-    if state.foreign_modes:
-        raise Unwritable(f"it was called under {', '.join(state.foreign_modes)}")
+    if (reason := state.why_unwritable) is not None:
+        raise Unwritable(reason)
     reason = why_not_admitted(every, guards_on_sizes, values)
     if reason is not None:
         raise Unwritable(f"its graph is not right for the arguments it was traced with: {reason}")
