@@ -243,7 +243,7 @@ class UsualCall:
         launch: typing.Any,
         numbers: collections.abc.Sequence[tuple[int, typing.Any]],
         tally: list,
-        warming: typing.Any,
+        with_care: typing.Any,
         is_capturing: typing.Any,
         settings: typing.Any,
         captured_settings: typing.Any,
