@@ -101,7 +101,9 @@ def test_nothing_else_uses_pytorchs_own_names() -> None:
 # Members of what Dynamo, AOTAutograd and symbolic shapes hand out, which have no private names.
 _MEMBERS = re.compile(
     r"\.node\.(_?expr|hint|shape_env)\b|\bshape_env\.(guards|replace|var_to|tracked|backed)|\.(output|tx)\.side_effects\b|\btx\.stack\b"
-    r"|\.(tensor_hooks|save_for_backward|store_attr_mutations|python_type\(\)|input_info|output_info|fw_metadata|tracked_fakes)\b"
+    r"|\.(tensor_hooks|save_for_backward|store_attr_mutations|input_info|output_info|fw_metadata|tracked_fakes)\b"
+    r"|\.(python_type|python_type_name|is_tensor|is_python_constant|as_proxy|realize)\(\)|\bvariable\.(source|value)\b"
+    r"|\.(orig_guard|create_fn|originating_source)\b|\.(lower|upper)\b(?!\()"
 )
 
 
@@ -114,6 +116,52 @@ def test_nothing_else_uses_members_of_what_tracing_hands_out() -> None:
         if _MEMBERS.search(line)
     }
     assert used == set()
+
+
+# What Dynamo writes as text, keys of its nodes, modules of PyTorch's own, and a release that is compared with.
+_TEXTS = re.compile(
+    r"__builtins_dict|__compiled_fn|__resume_at|^___|__import_(?!_)|^_dynamo|_torchdynamo|list\(dict\.keys\(|^grapharg$"
+    r"|^torch(_npu)?\.(\w+\.)*_[a-zA-Z]"
+)
+# Another's texts: the logger of a module.
+_OTHERS_TEXTS = {"cli/demo/models.py: torch.utils._pytree"}
+
+
+def test_nothing_else_has_texts_of_dynamos() -> None:
+    used = {
+        f"{path.relative_to(_PACKAGE)}: {text}"
+        for path in _PACKAGE.rglob("*.py")
+        if _SEAM not in path.parents
+        for text in _texts(path)
+        if _TEXTS.search(text)
+    }
+    assert used == _OTHERS_TEXTS
+
+
+def _texts(path: Path) -> Iterator[str]:
+    """All but docstrings."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    stand_alone = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in stand_alone:
+            yield node.value
+
+
+# Where the release is shown, or tells files apart that were made with different ones.
+_SHOW_THE_RELEASE = {
+    "cache/store/fingerprint.py", "cli/doctor.py", "runtime/cpu/product_times.py", "runtime/engine/loading.py",
+    "standin/package.py",
+}  # fmt: skip
+_RELEASE = re.compile(r"\btorch\.(__version__|torch_version|version\.__version__)|\b[Bb]efore torch \d")
+
+
+def test_nothing_else_goes_by_the_release() -> None:
+    used = {
+        str(path.relative_to(_PACKAGE))
+        for path in _PACKAGE.rglob("*.py")
+        if _SEAM not in path.parents and _RELEASE.search(path.read_text())
+    }
+    assert used == _SHOW_THE_RELEASE
 
 
 def test_each_name_is_listed() -> None:

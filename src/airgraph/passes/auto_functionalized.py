@@ -6,7 +6,6 @@ Here the operator takes its place and writes copies; the reinplace passes remove
 
 from __future__ import annotations
 
-import functools
 import logging
 import operator
 from collections.abc import Sequence
@@ -27,9 +26,9 @@ from airgraph.torch_internals.functionalized import (
     auto_functionalized_v2,
     get_mutable_args,
     read_view_information_from_args,
-    try_use_slice,
 )
 from airgraph.torch_internals.symbolic_shapes import statically_known_true
+from airgraph.torch_internals.versions import slices_count_storage
 
 __all__ = ["call_mutating_operators", "note_shared_arguments"]
 
@@ -257,14 +256,7 @@ class _View:
 
 def _first_index(form: torch.Tensor, dim: Any) -> Any:
     """What a slice of a tensor of this form calls the first index of a dimension."""
-    return form.storage_offset() // form.stride(dim) if _slices_count_storage() else 0
-
-
-@functools.cache
-def _slices_count_storage() -> bool:
-    """Whether torch counts slices from the start of the storage, not of the tensor, as 2.13 does by mistake."""
-    storage = torch.empty(6, device="meta")
-    return try_use_slice(storage[2:], storage[3:5]) == (0, 3, 5)
+    return form.storage_offset() // form.stride(dim) if slices_count_storage() else 0
 
 
 class _CannotBeSeen(Exception):

@@ -37,7 +37,8 @@ from airgraph.program.code_identity import (
     is_versioned_class,
 )
 from airgraph.program.names_read import UsedCode, reads_of
-from airgraph.torch_internals.dispatcher import without_dispatch_modes
+from airgraph.torch_internals import dynamo_texts
+from airgraph.torch_internals.dispatcher import MODULES_OF_OPERATORS, without_dispatch_modes
 from airgraph.torch_internals.fake_tensors import FakeTensor, is_traceable_wrapper_subclass
 from airgraph.torch_internals.modes import without_torch_function
 
@@ -57,12 +58,8 @@ _HOLD_NOTHING = (
     type(threading.Lock()), type(threading.RLock()), threading.Condition, io.TextIOWrapper, io.BufferedReader,
     io.BufferedWriter,
 )  # fmt: skip
-# Operators, and what registers them: the functions that they call are compared where they run.
-_OF_OPERATORS = ("torch._ops", "torch.library", "torch._library", "torch._C._distributed")
 # They have attributes, and nothing else.
 _WITH_ATTRIBUTES = (types.SimpleNamespace, torch.nn.Module)
-# What Dynamo writes beside tensors and functions.
-_OF_DYNAMO = ("_dynamo", "_torchdynamo")
 # What Python gives to each member of an enumeration: its name, its value, its class and its place.
 _OF_ENUM = {"_name_", "_value_", "__objclass__", "_sort_order_"}
 # Of classes and modules, what says nothing of what they hold.
@@ -181,7 +178,9 @@ class _Walk:
         if isinstance(value, (type, types.ModuleType)) or (is_code(value) and goes_by_version(_module_of(value))):
             return
         state = {
-            name: held for name, held in _state_of(value) if not name.startswith(_OF_DYNAMO) and name not in _OF_ENUM
+            name: held
+            for name, held in _state_of(value)
+            if not name.startswith(dynamo_texts.ATTRIBUTES) and name not in _OF_ENUM
         }
         if state:
             self._enter_all(part for name in sorted(state) for part in (name, state[name]))
@@ -276,7 +275,7 @@ def _cannot_be_compared(value: Any) -> Unwritable:
 def _holds_nothing(value: Any) -> bool:
     """Nothing that decides a graph, or what is compared elsewhere."""
     module = type(value).__module__
-    return isinstance(value, _HOLD_NOTHING) or module.startswith((*_OF_OPERATORS, "multiprocessing.synchronize"))
+    return isinstance(value, _HOLD_NOTHING) or module.startswith((*MODULES_OF_OPERATORS, "multiprocessing.synchronize"))
 
 
 def _is_taken_apart(value: Any) -> bool:

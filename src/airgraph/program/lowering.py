@@ -13,8 +13,9 @@ from torch.fx import GraphModule
 
 from airgraph.program.inputs import InputPlan, InputRole
 from airgraph.program.regenerated import see_inputs_again
-from airgraph.torch_internals import aot, dynamo
+from airgraph.torch_internals import aot
 from airgraph.torch_internals.dispatcher import negated_view
+from airgraph.torch_internals.dynamo_sources import path_of_node
 from airgraph.torch_internals.fake_tensors import FakeTensor, is_traceable_wrapper_subclass
 from airgraph.torch_internals.storages import storage_id
 
@@ -114,7 +115,7 @@ class InputSource:
 
 def input_sources(gm: GraphModule) -> list[InputSource]:
     """For each placeholder of Dynamo's graph the expression that a user would recognise."""
-    raw = [dynamo.source_of(node) or node.name for node in gm.graph.find_nodes(op="placeholder")]
+    raw = [path_of_node(node) or node.name for node in gm.graph.find_nodes(op="placeholder")]
     return [InputSource(_readable(name), "_parameters[" in name, name) for name in raw]
 
 

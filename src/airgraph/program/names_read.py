@@ -15,6 +15,7 @@ from typing import Any
 
 from airgraph.errors import Unwritable
 from airgraph.program.code_identity import digest_of_code, goes_by_version, is_under_torch
+from airgraph.torch_internals import dynamo_texts
 
 __all__ = [
     "FROZEN",
@@ -42,8 +43,6 @@ _OF_MODULES = {
     "__annotations__", "__builtins__", "__cached__", "__debug__", "__doc__", "__file__", "__loader__", "__name__",
     "__package__", "__path__", "__spec__",
 }  # fmt: skip
-# What Dynamo writes into the globals of what it compiles.
-_OF_DYNAMO = ("__builtins_dict__", "__compiled_fn_", "__resume_at_", "__import_", "_torchdynamo")
 # By what code finds values of modules whose names it makes, and values of any kind.
 _BY_TEXT = {"getattr", "vars", "__dict__", "__getattribute__", "__getattr__"}
 _GETTERS = (operator.attrgetter, operator.methodcaller)
@@ -155,7 +154,7 @@ def _all_of(module: str, namespace: Mapping[str, Any]) -> Iterator[Read]:
     return (
         (module, name, value)
         for name, value in sorted(namespace.items())
-        if name not in _OF_MODULES and not name.startswith(_OF_DYNAMO)
+        if name not in _OF_MODULES and not name.startswith(dynamo_texts.GLOBALS)
     )
 
 

@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from airgraph.torch_internals import dynamo
+from airgraph.torch_internals.dynamo import copy_of_graph
+from airgraph.torch_internals.dynamo_sources import path_of_node, set_source_within
+from airgraph.torch_internals.dynamo_texts import KEYS_OF_INPUTS
 from airgraph.torch_internals.fake_tensors import is_traceable_wrapper_subclass
 
 __all__ = [
@@ -154,10 +156,10 @@ def take_apart(gm: GraphModule, example_inputs: Sequence[Any]) -> TakenApart | N
     needs_gradient = torch.is_grad_enabled() and any(getattr(each, "requires_grad", False) for each in fakes)
     if needs_gradient or not any(map(_can_be_rebuilt, fakes)):
         return None
-    gm = dynamo.copy_of_graph(gm)
+    gm = copy_of_graph(gm)
     placeholders = gm.graph.find_nodes(op="placeholder")
     # What the graph takes by itself besides, such as a scale that the program reads.
-    by_source = {dynamo.source_of(node): node for node in placeholders}
+    by_source = {path_of_node(node): node for node in placeholders}
     made: list[Any] = []
     rebuilt: list[RebuiltFromParts] = []
     plan: list[tuple[int, tuple[str, ...]]] = []
@@ -173,7 +175,7 @@ def take_apart(gm: GraphModule, example_inputs: Sequence[Any]) -> TakenApart | N
         gm.add_submodule(name, each)
         parts = []
         for path, part in plain_parts(fake):
-            known = by_source.get(".".join((str(dynamo.source_of(node)), *path)))
+            known = by_source.get(".".join((str(path_of_node(node)), *path)))
             if known is not None:
                 parts.append(known)
                 continue
@@ -201,7 +203,7 @@ def _can_be_rebuilt(fake: Any) -> bool:
 
 def _placeholder(gm: GraphModule, whole: Node, path: tuple[str, ...], part: torch.Tensor) -> Node:
     made = gm.graph.placeholder("_".join((whole.name, *path)))
-    made.meta = {key: value for key, value in whole.meta.items() if key not in ("grapharg", "example_value")}
+    made.meta = {key: value for key, value in whole.meta.items() if key not in KEYS_OF_INPUTS}
     made.meta["example_value"] = part
-    dynamo.set_source_within(made, whole, path)
+    set_source_within(made, whole, path)
     return made

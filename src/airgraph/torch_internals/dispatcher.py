@@ -8,6 +8,7 @@ import torch
 from torch.autograd import forward_ad
 
 __all__ = [
+    "MODULES_OF_OPERATORS",
     "alias_one_storage",
     "dispatch_key_of",
     "dispatch_keys",
@@ -26,6 +27,9 @@ __all__ = [
     "without_autocast",
     "without_dispatch_modes",
 ]
+
+# What registers operators, and calls the functions that it is given where they run.
+MODULES_OF_OPERATORS = ("torch._ops", "torch.library", "torch._library", "torch._C._distributed")
 
 # Context managers, one made for each block.
 without_autocast = torch._C._DisableAutocast

@@ -1,4 +1,4 @@
-"""Dynamo at its work: its translators, what they say of a function's effects, and its settings."""
+"""Dynamo at its work: its translators, what runs within them, and its settings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -27,33 +27,17 @@ __all__ = [
     "copy_of_graph",
     "current_translator",
     "debug_dir",
-    "effects_of",
     "guards_on_what_is_one",
-    "is_constant",
-    "is_made_within",
     "is_switched_off",
     "keep_sizes",
-    "modified_variables",
-    "path_of_what_is_written",
     "register_backend",
     "replace_float_wrapping",
-    "set_source_within",
-    "sets_attributes",
-    "sets_hooks",
     "settings",
     "shapes_by_their_sizes",
-    "source_of",
-    "stack_of",
     "traced_function",
-    "type_of",
-    "visit_variables",
     "when_imported",
-    "written_attributes",
-    "written_items",
 ]
 
-# `operator.iadd` and so on, which give what they are given.
-_IN_PLACE = {f"i{name}" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor")}
 _AFTER_A_BREAK = re.compile(r"torch_dynamo_resume_in_(\w+)_at_\d+")
 
 
@@ -209,49 +193,11 @@ def code_that_inlines() -> CodeType:
     return InliningInstructionTranslator.__init__.__code__
 
 
-def stack_of(translator: Any) -> Sequence[Any]:
-    """The variables that a translator is about to return, among others."""
-    stack: Sequence[Any] = translator.stack
-    return stack
-
-
-def effects_of(translator: Any) -> Any:
-    """What a trace has noted of changes."""
-    return translator.output.side_effects
-
-
-def sets_hooks(effects: Any) -> bool:
-    """Whether a function registers hooks on tensors, or saves tensors for a backward of its own."""
-    return bool(effects.tensor_hooks or effects.save_for_backward)
-
-
-def type_of(variable: Any) -> type:
-    """Of the value that a variable stands for."""
-    found: type = variable.python_type()
-    return found
-
-
-def written_attributes(effects: Any, variable: Any) -> Mapping[str, Any]:
-    """By name, as variables, what a function has set of an object. effects: Dynamo's, of a trace."""
-    written: Mapping[str, Any] = effects.store_attr_mutations.get(variable, {})
-    return written
-
-
 def code_that_stores_constants() -> CodeType:
     """Runs once for each result of `torch.compiler.assume_constant_result`."""
     from torch._dynamo.variables import functions
 
     return functions.invoke_and_store_as_constant.__code__
-
-
-def source_of(node: Node) -> str | None:
-    """The path of what a placeholder stands for, as Dynamo has it."""
-    source = getattr(node, "_dynamo_source", None)
-    if source is None:
-        return None
-    # A property since torch 2.12, a method before; drop the call when 2.11 is no longer supported.
-    name = source.name
-    return name() if callable(name) else name
 
 
 def copy_of_graph(gm: GraphModule) -> GraphModule:
@@ -268,91 +214,6 @@ def copy_of_graph(gm: GraphModule) -> GraphModule:
         if hasattr(gm, name):
             setattr(module, name, getattr(gm, name))
     return module
-
-
-def set_source_within(node: Node, whole: Node, path: Sequence[str]) -> None:
-    """Let a placeholder stand for what attributes lead to from what another one stands for."""
-    from torch._dynamo.source import AttrSource
-
-    source: Any = getattr(whole, "_dynamo_source", None)
-    for name in path if source is not None else ():
-        source = AttrSource(source, name)
-    node._dynamo_source = source
-
-
-def modified_variables(effects: Any) -> Sequence[Any]:
-    """What a function has changed, or made and changed."""
-    return list(effects._get_modified_vars())
-
-
-def is_made_within(variable: Any) -> bool:
-    """Whether the function itself makes the object."""
-    from torch._dynamo.variables.base import AttributeMutationNew, ValueMutationNew
-
-    return isinstance(getattr(variable, "mutation_type", None), (AttributeMutationNew, ValueMutationNew))
-
-
-def sets_attributes(variable: Any) -> bool:
-    """Whether it is an object of before, of which only attributes are set."""
-    from torch._dynamo.variables.base import AttributeMutationExisting
-
-    return isinstance(getattr(variable, "mutation_type", None), AttributeMutationExisting)
-
-
-def written_items(variable: Any) -> Mapping[Any, Any] | None:
-    """Of a dict of before the items that are set in it, as variables; None where it is none, or more is changed."""
-    from torch._dynamo.variables import ConstDictVariable
-    from torch._dynamo.variables.base import ValueMutationExisting
-
-    if type(variable) is not ConstDictVariable or not isinstance(variable.mutation_type, ValueMutationExisting):
-        return None
-    if variable.should_reconstruct_all or not all(key.vt.is_python_constant() for key in variable.items):
-        return None
-    before = variable.original_items
-    return {
-        key.vt.as_python_constant(): value.realize()
-        for key, value in variable.items.items()
-        if variable.is_new_item(before.get(key.vt), value)
-    }
-
-
-def path_of_what_is_written(variable: Any) -> str | None:
-    """Where a tensor came from that has only been written in place since, as by `self.buffer += 1`; None for others."""
-    if not variable.is_tensor():
-        return None
-    node = variable.as_proxy().node
-    while node.op != "placeholder":
-        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-        by_method = node.op == "call_method" and name.endswith("_") and not name.endswith("__")
-        if not by_method and not (node.op == "call_function" and name in _IN_PLACE):
-            return None
-        node = node.args[0]
-        if not isinstance(node, Node):
-            return None
-    return source_of(node)
-
-
-def is_constant(variable: Any) -> bool:
-    from torch._dynamo.variables import ConstantVariable
-
-    return type(variable) is ConstantVariable
-
-
-def visit_variables(visit: Callable[[Any], None], variables: Sequence[Any], effects: Any) -> None:
-    """Calls `visit` with each of them and each that lies within."""
-    from torch._dynamo.variables.base import VariableTracker
-
-    if "side_effects" in inspect.signature(VariableTracker.visit).parameters:
-        VariableTracker.visit(visit, list(variables), side_effects=effects)
-        return
-    # Before torch 2.12 what is set on an object while it is traced is left out.
-    seen: dict[int, Any] = {}
-
-    def visit_what_is_set_too(variable: Any) -> None:
-        visit(variable)
-        VariableTracker.visit(visit_what_is_set_too, dict(written_attributes(effects, variable)), seen)
-
-    VariableTracker.visit(visit_what_is_set_too, list(variables), seen)
 
 
 @contextmanager

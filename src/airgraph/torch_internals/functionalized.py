@@ -9,7 +9,6 @@ from torch._higher_order_ops.auto_functionalize import (
     auto_functionalized_v2,
     get_mutable_args,
     read_view_information_from_args,
-    try_use_slice,
 )
 
 __all__ = [
@@ -19,5 +18,4 @@ __all__ = [
     "auto_functionalized_v2",
     "get_mutable_args",
     "read_view_information_from_args",
-    "try_use_slice",
 ]

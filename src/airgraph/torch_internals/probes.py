@@ -45,6 +45,37 @@ def _size() -> Any:
     return ShapeEnv().create_unbacked_symint().node
 
 
+def _range() -> Any:
+    from torch.utils._sympy.value_ranges import ValueRanges
+
+    return ValueRanges(0, 1)
+
+
+def _guard() -> Any:
+    from torch._dynamo.source import LocalSource
+    from torch._guards import Guard
+
+    return Guard(LocalSource("x"), lambda builder, guard: None)
+
+
+def _guard_entry() -> Any:
+    from torch._dynamo.types import GuardFilterEntry
+
+    return GuardFilterEntry("x", False, None, "TYPE_MATCH", (), False, _guard())
+
+
+def _attribute_source() -> Any:
+    from torch._dynamo.source import AttrSource, LocalSource
+
+    return AttrSource(LocalSource("x"), "y")
+
+
+def _constant_variable() -> Any:
+    from torch._dynamo.variables import ConstantVariable
+
+    return ConstantVariable.create(1)
+
+
 def _module() -> Any:
     from torch import fx, nn
 
@@ -187,6 +218,10 @@ INTERNALS = (
         "torch.fx.experimental.sym_node.SymNode", "_expr", used_for="sizes that decided in a cached trace",
         until="public expressions of a SymInt", example=_size,
     ),
+    _of(
+        "torch.utils._sympy.value_ranges.ValueRanges", "lower", "upper", used_for="sizes that a cached trace holds for",
+        until="public bounds of a size", example=_range,
+    ),
     # AOTAutograd
     _of(
         "torch._dynamo.backends.common", "aot_autograd", used_for="lowering", until="it moves to torch.compiler",
@@ -264,7 +299,25 @@ INTERNALS = (
         "torch._dynamo.symbolic_convert.InstructionTranslator", "current_tx", used_for="the compile cache",
         until="as above",
     ),
-    _of("torch._dynamo.variables.base.VariableTracker", "visit", used_for="the same", until="as above"),
+    _of(
+        "torch._dynamo.variables.base.VariableTracker", "visit", "is_tensor", "python_type", "python_type_name",
+        used_for="the same", until="as above",
+    ),
+    _of(
+        "torch._dynamo.variables.ConstantVariable", "value", used_for="the same", until="as above",
+        example=_constant_variable,
+    ),
+    _of(
+        "torch._dynamo.types.GuardFilterEntry", "orig_guard", "guard_type", used_for="the compile cache: its guards",
+        until="Dynamo's guards can be written down", example=_guard_entry,
+    ),
+    _of(
+        "torch._guards.Guard", "create_fn", "originating_source", used_for="the same", until="as above", example=_guard,
+    ),
+    _of(
+        "torch._dynamo.source.AttrSource", "name", "base", "member", used_for="the same", until="as above",
+        example=_attribute_source,
+    ),
     _of("torch._dynamo.variables.dicts.ConstDictVariable", "is_new_item", used_for="the same", until="as above"),
     _of(
         "torch._dynamo.variables.functions", "invoke_and_store_as_constant",

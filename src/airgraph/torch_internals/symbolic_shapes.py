@@ -76,10 +76,9 @@ def settled(shape_env: Any, expression: Any) -> Any:
     return shape_env.replace(expression)
 
 
-def ranges_of(shape_env: Any) -> Mapping[Any, Any]:
+def ranges_of(shape_env: Any) -> Mapping[Any, tuple[Any, Any]]:
     """Between which numbers each symbol lies: lower, upper."""
-    ranges: Mapping[Any, Any] = shape_env.var_to_range
-    return ranges
+    return {symbol: (span.lower, span.upper) for symbol, span in shape_env.var_to_range.items()}
 
 
 def wrapped_by_dynamo(shape_env: Any) -> list[tuple[Any, Any]]:

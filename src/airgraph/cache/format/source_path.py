@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from airgraph.errors import UnsupportedPath
+from airgraph.torch_internals import dynamo_texts
 from airgraph.torch_internals.settings import SettingsModule
 
 __all__ = [
@@ -25,13 +26,10 @@ __all__ = [
     "TypeOf",
     "global_root",
     "is_made_by_dynamo",
-    "name_of_source",
     "parse",
     "resolve",
 ]
 
-_IMPORT_PREFIX = "__import_"
-_MADE_BY_DYNAMO = ("__builtins_dict__", "___unnamed_scope", "__compiled_fn", "__resume_at", "___stack", "__nested")
 # These lead from data to all that is loaded. What is read through others is compared, and never called.
 _HIDDEN = {f"__{name}__" for name in ("builtins", "globals", "import", "loader", "spec", "subclasses")}
 
@@ -194,7 +192,7 @@ def _module_by_name(found: re.Match[str], read: Callable[[SourcePath], Any]) -> 
     name = str(getattr(value, "__name__", ""))
     if not isinstance(value, types.ModuleType) or sys.modules.get(name) is not value:
         raise UnsupportedPath(f"{found[0]} is a {type(value).__name__} that is found by its address only")
-    return f"G['{_IMPORT_PREFIX}{name.replace('.', '_dot_')}']"
+    return f"G['{dynamo_texts.global_for(name)}']"
 
 
 class _KeysByPosition(ast.NodeTransformer):
@@ -236,14 +234,7 @@ def _position_of_key(node: ast.expr, owner: ast.expr) -> int | None:
 
 def is_made_by_dynamo(text: str) -> bool:
     """Whether a path starts at a global that exists only while Dynamo's code does, such as `__builtins_dict___0`."""
-    return re.match(rf"(?:type\(|dict\()*G\['(?:{'|'.join(_MADE_BY_DYNAMO)})", text) is not None
-
-
-def name_of_source(source: Any) -> str:
-    """The text of one of Dynamo's sources."""
-    # A property since torch 2.12, a method before; drop the call when 2.11 is no longer supported.
-    name = source.name
-    return str(name() if callable(name) else name)
+    return re.match(rf"(?:type\(|dict\()*G\['(?:{'|'.join(dynamo_texts.START_PATHS)})", text) is not None
 
 
 def global_root(name: str, function_globals: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, Any]:
@@ -253,6 +244,7 @@ def global_root(name: str, function_globals: Mapping[str, Any]) -> tuple[Mapping
     """
     if name in function_globals:
         return function_globals, function_globals[name]
-    if name.startswith(_IMPORT_PREFIX):
-        return None, sys.modules[name.removeprefix(_IMPORT_PREFIX).replace("_dot_", ".")]
+    module = dynamo_texts.name_of_imported(name)
+    if module is not None:
+        return None, sys.modules[module]
     raise KeyError(name)

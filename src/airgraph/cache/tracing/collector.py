@@ -9,7 +9,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from airgraph.cache.checking.scope import Reader
-from airgraph.cache.format.source_path import Attribute, name_of_source, resolve
+from airgraph.cache.format.source_path import Attribute, resolve
 from airgraph.cache.tracing.handed_through import AnyLeaf, without_handed_through
 from airgraph.cache.tracing.open_floats import is_float, is_safe_with_any_float
 from airgraph.cache.tracing.returned import returned_objects
@@ -24,6 +24,7 @@ from airgraph.program.support import check_capturable
 from airgraph.program.tensor_parts import take_apart
 from airgraph.runtime.engine.loading import engine
 from airgraph.torch_internals import aot, dynamo
+from airgraph.torch_internals.dynamo_sources import name_of_source
 from airgraph.torch_internals.symbolic_shapes import wrapped_by_dynamo
 
 __all__ = ["Collector"]

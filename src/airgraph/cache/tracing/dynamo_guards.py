@@ -33,10 +33,12 @@ from airgraph.cache.format.guards import (
     has_attribute,
     name_of_type,
 )
-from airgraph.cache.format.source_path import SourcePath, is_made_by_dynamo, name_of_source, parse, resolve
+from airgraph.cache.format.source_path import SourcePath, is_made_by_dynamo, parse, resolve
 from airgraph.errors import UnsupportedPath, Unwritable
 from airgraph.program.code_identity import CODE, identity_of, is_code, with_metaclasses
 from airgraph.program.collectives import name_and_ranks
+from airgraph.torch_internals.dynamo_sources import attribute_asked_for, details_of, name_of_source, path_of_guard
+from airgraph.torch_internals.dynamo_texts import is_guarded_elsewhere
 from airgraph.torch_internals.fake_tensors import is_traceable_wrapper_subclass
 from airgraph.torch_internals.members import AUTOCAST_SETTINGS
 
@@ -133,22 +135,21 @@ def modules_of(guards: Sequence[Guard], read: Read) -> set[str]:
 
 
 def _written_as(guard: Any, read: Read) -> list[Guard]:
-    text = name_of_source(guard.orig_guard)
+    text = path_of_guard(guard)
     # The key of a dict at a position is guarded with the dict; function modes are part of `State`.
-    if guard.guard_type in _ELSEWHERE or not text or text.startswith(("list(dict.keys(", "___get_torch_function_mode")):
+    if guard.guard_type in _ELSEWHERE or not text or is_guarded_elsewhere(text):
         return []
     # The names of a wrapper's parts are part of its form.
     if is_made_by_dynamo(text) or _is_of_environment(text, read) or text.endswith(".__tensor_flatten__()[0]"):
         return []
     try:
-        if guard.guard_type == "HASATTR" and "attr" not in _details(guard):
-            # Before torch 2.12 such a guard is about the attribute, which may not be there.
-            asked = guard.orig_guard.originating_source
-            path = resolve(name_of_source(asked.base), read)
-            made: list[Guard] = [_has_or_lacks(path, read(path), asked.member)]
-        elif text.endswith(_CLASS):
+        if text.endswith(_CLASS):
             path = resolve(text.removesuffix(_CLASS), read)
-            made = [OfClass.of(path, read(path))]
+            made: list[Guard] = [OfClass.of(path, read(path))]
+        elif guard.guard_type == "HASATTR":
+            owner, attribute = attribute_asked_for(guard)
+            path = resolve(owner, read)
+            made = [_has_or_lacks(path, read(path), attribute)]
         else:
             path = resolve(text, read)
             made = _made(guard, path, read(path))
@@ -172,7 +173,7 @@ def _is_of_environment(text: str, read: Read) -> bool:
 
 def _made(guard: Any, path: SourcePath, value: Any) -> list[Guard]:
     kind = guard.guard_type
-    details = _details(guard)
+    details = details_of(guard)
     if kind in _OF_VALUES:
         if isinstance(value, torch.amp.autocast_mode.autocast):
             return _of_autocast(path, value)
@@ -194,8 +195,6 @@ def _made(guard: Any, path: SourcePath, value: Any) -> list[Guard]:
         return [OfClass.of(path, value), Named(forward, identity_of(type(value).forward))]
     if kind == "TYPE_MATCH":
         return [OfClass.of(path, value)]
-    if kind == "HASATTR":
-        return [_has_or_lacks(path, value, details["attr"])]
     if kind == "NOT_PRESENT_IN_GENERIC_DICT":
         return [Inherits(path, details["attr"])]
     if kind in ("SET_CONTAINS", "SET_NOT_CONTAINS") and type(details["key"]) in CONSTANTS:
@@ -206,11 +205,6 @@ def _made(guard: Any, path: SourcePath, value: Any) -> list[Guard]:
         # Modules and functions have an identity of their own.
         return [] if is_code(value) else [Same(path, _parseable(name_of_source(details["source_b"])))]
     raise Unwritable(f"a guard of kind {kind} on {path.text}")
-
-
-def _details(guard: Any) -> Mapping[str, Any]:
-    """What Dynamo hands to the function that makes a guard of this kind."""
-    return getattr(guard.orig_guard.create_fn, "keywords", {})
 
 
 def _has_or_lacks(path: SourcePath, value: Any, name: str) -> Guard:

@@ -13,11 +13,11 @@ from airgraph.cache.format.guard import Read
 from airgraph.cache.format.manifest import CachedInput, Traits, lazy_of
 from airgraph.cache.format.source_path import Item, resolve
 from airgraph.cache.tracing.collector import Collector
-from airgraph.cache.tracing.open_floats import without_conversion
 from airgraph.errors import Unwritable
 from airgraph.program import lowering
 from airgraph.program.inputs import InputPlan, InputRole
 from airgraph.program.program import CaptureProgram
+from airgraph.torch_internals.dynamo_texts import without_conversion
 from airgraph.torch_internals.fake_tensors import is_traceable_wrapper_subclass
 from airgraph.torch_internals.symbolic_shapes import expression_of, guards_of, settled_expression_of
 

@@ -32,6 +32,7 @@ from airgraph.program.names_read import FROZEN, UsedCode
 from airgraph.runtime.engine.loading import engine
 from airgraph.torch_internals import dynamo
 from airgraph.torch_internals.dispatcher import settings_readers
+from airgraph.torch_internals.dynamo_texts import calls_what_is_compiled
 
 __all__ = ["Observation", "looks_at_hashes"]
 
@@ -115,7 +116,7 @@ class Observation:
         """What is compared by itself at another start, and not with the versions of what traces."""
         ran = (UsedCode(code, namespace, inlined=False) for code, namespace in self.observer.seen())
         inlined = (each for each in self._notes.inlined.values() if not each.is_foreign)
-        return [*inlined, *(each for each in ran if not _is_made_by_dynamo(each.code))]
+        return [*inlined, *(each for each in ran if not calls_what_is_compiled(each.code))]
 
     def add_inlined(self, code: CodeType, namespace: Mapping[str, Any]) -> None:
         self._notes.add_inlined(code, namespace)
@@ -169,7 +170,7 @@ class _Notes:
             called.contents.append(contents)
 
     def _runs_own(self, frame: FrameType) -> bool:
-        return self.is_own(frame) and not _is_made_by_dynamo(frame.f_code)
+        return self.is_own(frame) and not calls_what_is_compiled(frame.f_code)
 
     def add_inlined(self, code: CodeType, namespace: Mapping[str, Any]) -> None:
         used = self.inlined[id(code)] = UsedCode(code, namespace, inlined=True)
@@ -281,11 +282,6 @@ def _called_at_any_moment() -> Iterator[CodeType]:
         code = getattr(getattr(function, "__func__", function), "__code__", None)
         if isinstance(code, CodeType):
             yield code
-
-
-def _is_made_by_dynamo(code: CodeType) -> bool:
-    """Whether it calls what Dynamo has compiled, in place of the function that was traced."""
-    return any(name.startswith("__compiled_fn") for name in code.co_names)
 
 
 def _outside() -> list[Any]:

@@ -17,13 +17,14 @@ import torch
 from torch.fx import GraphModule, Node
 
 from airgraph.cache.format.guard import Read
-from airgraph.cache.format.source_path import name_of_source, resolve
+from airgraph.cache.format.source_path import resolve
 from airgraph.errors import UnsupportedPath
 from airgraph.torch_internals import dynamo
+from airgraph.torch_internals.dynamo_sources import name_of_source, source_of_variable
+from airgraph.torch_internals.dynamo_texts import without_conversion
 
-__all__ = ["FloatInputs", "floats_as_inputs", "is_float", "is_safe_with_any_float", "without_conversion"]
+__all__ = ["FloatInputs", "floats_as_inputs", "is_float", "is_safe_with_any_float"]
 
-_AS_TENSOR = "___as_tensor("
 _LOCAL = threading.local()
 # Python's own arithmetic on floats that never raises, so that tensors may do it.
 _NEVER_RAISE = {"aten::add", "aten::sub", "aten::mul", "aten::neg", "aten::_to_copy", "prims::convert_element_type"}
@@ -83,18 +84,13 @@ def _install() -> None:
             is_input = getattr(_LOCAL, "is_input", None)
             if is_input is None:
                 return wrap(self, value)
-            is_constant = not math.isfinite(value) or not is_input(name_of_source(self.source))
+            is_constant = not math.isfinite(value) or not is_input(name_of_source(source_of_variable(self)))
             with dynamo.settings(specialize_float=is_constant, assume_static_by_default=False):
                 return wrap(self, value)
 
         return wrap_symfloat
 
     dynamo.replace_float_wrapping(chosen)
-
-
-def without_conversion(text: str) -> str:
-    """The path of a float that a graph takes as a tensor; any other path as it is."""
-    return text[len(_AS_TENSOR) : -1] if text.startswith(_AS_TENSOR) and text.endswith(")") else text
 
 
 def is_float(text: str, read: Read) -> bool:

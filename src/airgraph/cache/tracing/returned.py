@@ -7,10 +7,11 @@ from typing import Any
 
 from airgraph.cache.format.guard import Read
 from airgraph.cache.format.guards import CONSTANTS
-from airgraph.cache.format.source_path import name_of_source, resolve
+from airgraph.cache.format.source_path import resolve
 from airgraph.errors import Unwritable
 from airgraph.program.code_identity import CODE
-from airgraph.torch_internals import dynamo
+from airgraph.torch_internals import dynamo_variables as variables
+from airgraph.torch_internals.dynamo_sources import name_of_source, source_of_variable
 
 __all__ = ["returned_objects"]
 
@@ -24,11 +25,11 @@ def returned_objects(tx: Any, others: Sequence[Any], read: Read) -> dict[str, An
     found: dict[str, Any] = {}
 
     def visit(variable: Any) -> None:
-        source = getattr(variable, "source", None)
+        source = source_of_variable(variable)
         if (
             source is None
-            or dynamo.is_made_within(variable)
-            or (not variable.is_tensor() and issubclass(dynamo.type_of(variable), CODE))
+            or variables.is_made_within(variable)
+            or (not variables.is_tensor(variable) and issubclass(variables.type_of(variable), CODE))
         ):
             return
         path = resolve(name_of_source(source), read)
@@ -37,5 +38,5 @@ def returned_objects(tx: Any, others: Sequence[Any], read: Read) -> dict[str, An
             raise Unwritable(f"the result holds {path.text}, which is outside the function's arguments")
         found[path.text] = value
 
-    dynamo.visit_variables(visit, [*dynamo.stack_of(tx), *others], dynamo.effects_of(tx))
+    variables.visit_variables(visit, [*variables.stack_of(tx), *others], variables.effects_of(tx))
     return found

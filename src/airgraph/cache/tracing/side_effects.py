@@ -21,9 +21,10 @@ import torch
 
 from airgraph.cache.format.guard import Guard, Read
 from airgraph.cache.format.guards import CONSTANTS, Equals, OfClass
-from airgraph.cache.format.source_path import Attribute, Item, SourcePath, name_of_source, parse, resolve
+from airgraph.cache.format.source_path import Attribute, Item, SourcePath, parse, resolve
 from airgraph.errors import Unwritable
-from airgraph.torch_internals import dynamo
+from airgraph.torch_internals import dynamo_variables as variables
+from airgraph.torch_internals.dynamo_sources import name_of_source, source_of_variable
 from airgraph.torch_internals.members import MODULE_NAMESPACES
 
 _MISSING = object()
@@ -65,51 +66,54 @@ def changes_of(tx: Any, read: Read, keywords: str | None = None) -> Changes:
     tx: Dynamo's current translator. keywords: the parameter that takes a call's further keywords. Raises Unwritable for
     changes that a cached call cannot make.
     """
-    effects = dynamo.effects_of(tx)
-    if dynamo.sets_hooks(effects):
+    effects = variables.effects_of(tx)
+    if variables.sets_hooks(effects):
         raise Unwritable("the function registers hooks on tensors or saves them for backward")
     guards: list[Guard] = []
     writes: list[Change] = []
     touched: list[tuple[Any, str | None]] = []
     of_call = None
-    for variable in dynamo.modified_variables(effects):
-        if dynamo.is_made_within(variable):
+    for variable in variables.modified_variables(effects):
+        if variables.is_made_within(variable):
             # Of an object that the function itself has made, and that is in the result or gone.
-            if dynamo.written_attributes(effects, variable) and issubclass(
-                dynamo.type_of(variable), (tuple, torch.Tensor)
+            if variables.written_attributes(effects, variable) and issubclass(
+                variables.type_of(variable), (tuple, torch.Tensor)
             ):
-                raise Unwritable(f"the function sets attributes of a {dynamo.type_of(variable).__name__} that it makes")
+                raise Unwritable(
+                    f"the function sets attributes of a {variables.type_of(variable).__name__} that it makes"
+                )
             continue
-        source = getattr(variable, "source", None)
-        name = name_of_source(source) if source is not None else f"a {variable.python_type_name()}"
+        source = source_of_variable(variable)
+        name = name_of_source(source) if source is not None else f"a {variables.kind_of(variable)}"
         if keywords is not None and name == f"L['{keywords}']":
             of_call = name
             touched.append((read(resolve(name, read)), None))
             continue
-        items = dynamo.written_items(variable) if source is not None else None
+        items = variables.written_items(variable) if source is not None else None
         if items is not None:
             found = _changed_items(resolve(name, read), items, read)
             guards += found.guards
             writes += found.writes
             touched += found.touched
             continue
-        if source is None or not dynamo.sets_attributes(variable):
+        if source is None or not variables.sets_attributes(variable):
             raise Unwritable(f"the function changes {name}")
-        written = dynamo.written_attributes(effects, variable)
-        if not written or issubclass(dynamo.type_of(variable), (dict, list, set, collections.deque)):
+        written = variables.written_attributes(effects, variable)
+        if not written or issubclass(variables.type_of(variable), (dict, list, set, collections.deque)):
             raise Unwritable(f"the function changes {name}")
         owner = resolve(name, read)
         held = read(owner)
         for attribute, value in written.items():
-            if dynamo.path_of_what_is_written(value) == f"{name}.{attribute}":
+            if variables.path_of_what_is_written(value) == f"{name}.{attribute}":
                 touched.append((held, attribute))
                 continue
-            if dynamo.is_constant(value) and type(value.value) in CONSTANTS:
-                guard = _has_already(held, name, attribute, value.value, read)
+            constant = variables.constant_of(value)
+            if type(constant) in CONSTANTS:
+                guard = _has_already(held, name, attribute, constant, read)
                 if guard is not None:
                     guards.append(guard)
                     continue
-            reason = why_not_written(owner, held, attribute, is_tensor=value.is_tensor())
+            reason = why_not_written(owner, held, attribute, is_tensor=variables.is_tensor(value))
             if reason is not None:
                 raise Unwritable(f"the function changes {name}.{attribute}, {reason}")
             guards.append(OfClass.of(owner, held))
@@ -124,19 +128,20 @@ def _changed_items(owner: SourcePath, items: Mapping[Any, Any], read: Read) -> C
     writes: list[Change] = []
     touched: list[tuple[Any, str | None]] = []
     for key, value in items.items():
-        if dynamo.path_of_what_is_written(value) == f"{owner.text}[{key!r}]":
+        if variables.path_of_what_is_written(value) == f"{owner.text}[{key!r}]":
             # The tensor that is there, which the graph writes.
             touched.append((held, None))
             continue
+        constant = variables.constant_of(value)
         reason = why_no_item(owner, held, key)
-        if reason is None and not (dynamo.is_constant(value) and type(value.value) in CONSTANTS):
+        if reason is None and type(constant) not in CONSTANTS:
             reason = "which gets something that is no constant"
         if reason is not None:
             raise Unwritable(f"the function changes {owner.text}[{key!r}], {reason}")
         now = held.get(key, _MISSING)
         guard = None
-        if type(now) is type(value.value) and now == value.value:
-            guard = Equals(parse(f"{owner.text}[{key!r}]"), value.value)
+        if type(now) is type(constant) and now == constant:
+            guard = Equals(parse(f"{owner.text}[{key!r}]"), constant)
         # 0.0 is not -0.0.
         if guard is not None and guard.broken(read) is None:
             guards.append(guard)

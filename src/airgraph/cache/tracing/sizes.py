@@ -28,10 +28,10 @@ def shape_guards(shape_env: Any, inputs: Sequence[CachedInput]) -> tuple[str, ..
     guards = [text for text in (str(settled(shape_env, guard)) for guard in guards_of(shape_env)) if text != "True"]
     found: list[str] = []
     # First, since others may divide by a size.
-    for symbol, span in ranges_of(shape_env).items():
+    for symbol, (lower, upper) in ranges_of(shape_env).items():
         if str(symbol) in names:
-            found += [f"{symbol} >= {span.lower}"] if _is_finite(span.lower) else []
-            found += [f"{symbol} <= {span.upper}"] if _is_finite(span.upper) else []
+            found += [f"{symbol} >= {lower}"] if _is_finite(lower) else []
+            found += [f"{symbol} <= {upper}"] if _is_finite(upper) else []
     found += guards
     unknown = set().union(*map(symbols, found)) - names if found else set()
     if unknown:

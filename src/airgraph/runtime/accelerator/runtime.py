@@ -35,16 +35,13 @@ from airgraph.runtime.engine.loading import engine, engine_status
 from airgraph.runtime.protocol import Capabilities
 from airgraph.runtime.recording.inputs import CaptureInput, buffer_forms
 from airgraph.runtime.timeline import Span
+from airgraph.torch_internals.versions import pools_leak
 
 __all__ = ["AcceleratorRuntime", "Failure"]
 
 _Made = TypeVar("_Made")
 # The first ones of a profile fetch memory.
 _ROUNDS = 3
-
-# A graph releases its pool only if its capture ended well (pytorch issue 190348). Where that is mended, releasing it
-# here would be once too often.
-_POOLS_LEAK = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 14)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +157,7 @@ class AcceleratorRuntime(ABC):
             was_routed = False
         # Of pinned memory, which the allocator of the host routes by itself.
         engine().stop_host_routing(str(device), tuple(pool.handle))
-        if _POOLS_LEAK and (has_begun or was_routed):
+        if pools_leak() and (has_begun or was_routed):
             with suppress(RuntimeError):
                 self.release_pool(device, pool.handle)
 

@@ -1,0 +1,55 @@
+"""What Dynamo writes as text: globals and attributes of its own, keys of its nodes, and paths that are no paths."""
+
+from __future__ import annotations
+
+from types import CodeType
+
+__all__ = [
+    "ATTRIBUTES",
+    "GLOBALS",
+    "KEYS_OF_INPUTS",
+    "START_PATHS",
+    "calls_what_is_compiled",
+    "global_for",
+    "is_guarded_elsewhere",
+    "name_of_imported",
+    "without_conversion",
+]
+
+_COMPILED = "__compiled_fn"
+_IMPORTED = "__import_"
+_AS_TENSOR = "___as_tensor("
+
+# How the attributes begin that it sets of what it compiles.
+ATTRIBUTES = ("_dynamo", "_torchdynamo")
+# How the globals begin that it adds to a module which it compiles something of.
+GLOBALS = ("__builtins_dict__", f"{_COMPILED}_", "__resume_at_", _IMPORTED, "_torchdynamo")
+# How the globals begin that paths may start at, and that exist only while its code does.
+START_PATHS = ("__builtins_dict__", "___unnamed_scope", _COMPILED, "__resume_at", "___stack", "__nested")
+# What a placeholder's meta says of the value that it stands for.
+KEYS_OF_INPUTS = ("grapharg", "example_value")
+
+
+def calls_what_is_compiled(code: CodeType) -> bool:
+    """Whether code calls what Dynamo has compiled, in place of the function that was traced."""
+    return any(name.startswith(_COMPILED) for name in code.co_names)
+
+
+def global_for(module: str) -> str:
+    """The global that Dynamo adds for a module which it imports."""
+    return f"{_IMPORTED}{module.replace('.', '_dot_')}"
+
+
+def is_guarded_elsewhere(text: str) -> bool:
+    """Whether a guard is on the key of a dict at a position, or on a mode of functions, which have guards besides."""
+    return text.startswith(("list(dict.keys(", "___get_torch_function_mode"))
+
+
+def name_of_imported(name: str) -> str | None:
+    """The module that a global of Dynamo's stands for: `__import_a_dot_b` is `a.b`. None for other globals."""
+    return name.removeprefix(_IMPORTED).replace("_dot_", ".") if name.startswith(_IMPORTED) else None
+
+
+def without_conversion(text: str) -> str:
+    """The path of a float that a graph takes as a tensor; any other path as it is."""
+    return text[len(_AS_TENSOR) : -1] if text.startswith(_AS_TENSOR) and text.endswith(")") else text
