@@ -10,7 +10,7 @@ from pathlib import Path
 
 import airgraph
 
-__all__ = ["Message", "messages"]
+__all__ = ["Message", "messages", "messages_of_the_engine"]
 
 _PACKAGE = Path(airgraph.__file__).parent
 # What is given a message, and as which of its arguments.
@@ -47,6 +47,17 @@ def messages() -> Iterator[Message]:
                         beginning = _beginning(text)
                         if beginning.strip(_EDGES + _VARIES):
                             yield Message(name, kind, beginning)
+
+
+def messages_of_the_engine(sources: Path) -> Iterator[Message]:
+    """Those of its checks, by the longest of the texts that each is made of. Kernels say what PyTorch's own do."""
+    for path in sorted([*sources.rglob("*.cpp"), *sources.rglob("*.h")]):
+        name = path.relative_to(sources).as_posix()
+        for found in re.findall(r"TORCH_CHECK(?:_\w+)?\((.*?)\);", path.read_text(), re.DOTALL):
+            joined = re.sub(r'"\s*"', "", found)
+            texts = re.findall(r'"((?:[^"\\]|\\.)*)"', joined)
+            if texts and not name.startswith("kernels/"):
+                yield Message(name, "engine", max(texts, key=len).strip(_EDGES))
 
 
 def _reasons(name: str) -> Iterator[Message]:

@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from messages import Message, messages
+from messages import Message, messages, messages_of_the_engine
 
 import airgraph
 
@@ -12,6 +12,13 @@ _ROOT = Path(__file__).parents[2]
 _PAGE = " ".join((_ROOT / "docs" / "troubleshooting.md").read_text().split())
 # What is said of a file that airgraph has not written: one row of the page is for all of it.
 _MALFORMED = ("cache/format/", "cache/checking/", "cache/entry.py")
+# What only a fault of this package brings out.
+_OF_FAULTS = {
+    "a segment waits for what is not there",
+    "a stream without segments",
+    "is missing or no tensor",
+    "bytes does not fit a buffer of",
+}
 _OF_FILES = ("CacheError", "CannotCapture")
 
 
@@ -34,6 +41,14 @@ def test_every_error_and_every_reason_is_explained() -> None:
         and each.kind != "InternalError"
     ]
     assert len(met) >= 150
+    assert not _missing(met)
+
+
+def test_what_the_engine_says_is_explained() -> None:
+    said = list(messages_of_the_engine(_ROOT / "csrc"))
+    assert {each.beginning for each in said} >= _OF_FAULTS
+    met = [each for each in said if each.beginning not in _OF_FAULTS]
+    assert len(met) >= 5
     assert not _missing(met)
 
 
