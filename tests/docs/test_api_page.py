@@ -1,5 +1,6 @@
 """docs/api.md names everything that is public, with its real signature."""
 
+import ast
 import inspect
 import re
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import torch
 import typer
 
 import airgraph
+from airgraph import errors
 from airgraph.cli.main import app
 
 _TEXT = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
@@ -53,21 +55,34 @@ def test_every_method_is_there_with_its_signature(kind: type) -> None:
     assert methods and not [name for name, value in methods.items() if f"`{name}{_signature(value)}`" not in _PAGE]
 
 
-def test_every_error_is_in_the_tree_under_its_base() -> None:
-    lines = re.findall(r"^([├└│─ ]*)(\w+)", _tree(), re.MULTILINE)
+@pytest.mark.parametrize("text", [_TEXT, errors.__doc__], ids=["page", "docstring"])
+def test_every_error_is_in_the_tree_under_its_base(text: str) -> None:
+    tree = "AirgraphError" + text.partition("\nAirgraphError")[2].partition("```")[0]
     path: list[str] = []
     found = {}
-    for indent, name in lines:
+    for indent, name in re.findall(r"^([├└│─ ]*)(\w+)", tree, re.MULTILINE):
         del path[len(indent) // 4 :]
         found[name] = path[-1] if path else "Exception"
         path.append(name)
-    declared = vars(airgraph.errors).values()
-    classes = [each for each in declared if isinstance(each, type) and issubclass(each, airgraph.errors.AirgraphError)]
-    assert found == {each.__name__: each.__bases__[0].__name__ for each in classes}
+    assert found == {each.__name__: each.__bases__[0].__name__ for each in _errors()}
 
 
-def _tree() -> str:
-    return "AirgraphError" + _TEXT.partition("\nAirgraphError")[2].partition("```")[0]
+def _errors() -> list[type]:
+    declared = vars(errors).values()
+    return [each for each in declared if isinstance(each, type) and issubclass(each, errors.AirgraphError)]
+
+
+def test_an_error_elsewhere_is_what_one_part_says_to_another() -> None:
+    names = {each.__name__ for each in _errors()}
+    package = Path(airgraph.__file__).parent
+    elsewhere = {
+        node.name
+        for path in package.rglob("*.py")
+        if path != Path(errors.__file__)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and names & {ast.unparse(base).rpartition(".")[2] for base in node.bases}
+    }
+    assert elsewhere == {"Executed"}
 
 
 def _double(x: torch.Tensor) -> torch.Tensor:
