@@ -1,6 +1,7 @@
 """Environment variables are read in one place, when they are needed, and a bad value is an error."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from airgraph.errors import OptionError
 
 _PACKAGE = Path(airgraph.__file__).parent
 _ROOT = _PACKAGE.parents[1]
+_COMMAND = _PACKAGE.with_name("airgraph_command.py")
+_SETS = re.compile(r"""os\.environ(?:\[|\.setdefault\()"(\w+)"(?:, |\] =)""")
 # What cached graphs depend on is in the environment of the user's program.
 _OF_THE_USERS_PROGRAM = ("cache/checking/", "cache/tracing/", "cache/format/process.py")
 
@@ -51,6 +54,18 @@ def test_the_environment_is_read_in_one_place() -> None:
     }
     elsewhere = {name: reads for name, reads in found.items() if reads and not name.startswith(_OF_THE_USERS_PROGRAM)}
     assert not elsewhere, "read it in airgraph/environment.py"
+
+
+def test_the_command_reads_what_it_cannot_ask_the_package_for() -> None:
+    text = _COMMAND.read_text()
+    assert len(list(_reads(text))) == 1 and f'os.environ.get("{environment.TRACEBACK.name}")' in text
+
+
+def test_each_variable_that_is_set_is_on_the_page() -> None:
+    page = (_ROOT / "docs" / "environment.md").read_text()
+    names = {name for path in [_COMMAND, *_PACKAGE.rglob("*.py")] for name in _SETS.findall(path.read_text())}
+    assert names >= {"TORCH_DEVICE_BACKEND_AUTOLOAD", "HF_HUB_OFFLINE"}
+    assert not [name for name in names if f"`{name}`" not in page]
 
 
 def test_the_engine_reads_no_variable() -> None:
