@@ -173,6 +173,10 @@ def test_each_name_is_listed() -> None:
         assert is_place or listed & set(name.split(".")), name
 
 
+def test_each_says_what_it_is_for_and_when_it_can_go() -> None:
+    assert not [each for each in INTERNALS if not (each.used_for and each.until and each.seen_in and each.names)]
+
+
 @pytest.mark.parametrize("internal", INTERNALS, ids=lambda each: f"{each.place}: {each.names[0]}")
 def test_this_torch_has_them(internal: Internal) -> None:
     there = is_there(internal)
