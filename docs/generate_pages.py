@@ -87,8 +87,8 @@ seed ([compile cache](cache.md#what-is-checked-and-when)) |
 | `TORCH_COMPILE_DEBUG_DIR` | where PyTorch's debug folder is made, see `TORCH_COMPILE_DEBUG` |
 | `TORCH_LOGS` | `+airgraph.passes` and `+airgraph.capture` log passes and captures ([passes](passes.md#seeing-it)) |
 
-`airgraph run --device cpu` and `--device cuda` set `TORCH_DEVICE_BACKEND_AUTOLOAD` to `0`, so that PyTorch does not import
-torch_npu, whose place the stand-in takes.
+`airgraph run` sets `TORCH_DEVICE_BACKEND_AUTOLOAD` to `0` with `--device cpu` and `--device cuda`: PyTorch imports no
+torch_npu then, whose place the stand-in takes.
 `airgraph generate` sets `HF_HUB_OFFLINE` and `HF_HUB_DISABLE_PROGRESS_BARS` for itself, and `TRANSFORMERS_VERBOSITY`
 and `TOKENIZERS_PARALLELISM` where they are not set.
 """
