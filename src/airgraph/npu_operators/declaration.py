@@ -42,10 +42,6 @@ class Operator:
         return self.qualified_name.partition(".")[0]
 
     @property
-    def decomposes(self) -> bool:
-        return self.fake is None
-
-    @property
     def overload(self) -> torch._ops.OpOverload:
         """It, where it is registered; AttributeError otherwise."""
         packet = getattr(getattr(torch.ops, NAMESPACE), self.name)
