@@ -43,3 +43,15 @@ def test_the_index_leads_to_the_maps(folder: str) -> None:
 def test_links_into_a_page_meet_a_heading(page: Path) -> None:
     for target, anchor in re.findall(r"\]\(([^):#]*)#([^)]+)\)", page.read_text()):
         assert anchor in _anchors(page.parent / target if target else page), f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("place", ["src/airgraph", "csrc", "tests"])
+def test_every_folder_has_a_row_on_its_map(place: str) -> None:
+    rows = re.findall(r"^\|([^|]*)\|", (_ROOT / place / "README.md").read_text(), re.MULTILINE)
+    named = {name.rstrip("/") for row in rows for name in re.findall(r"`([^`]*)`", row)}
+    depth = "**/*" if place == "csrc" else "*"
+    # A folder that git knows nothing of holds caches only.
+    folders = [each for each in (_ROOT / place).glob(depth) if each.is_dir() and any(each.glob("[!.]*.*"))]
+    found = {each.relative_to(_ROOT / place).as_posix() for each in folders if each.name != "__pycache__"}
+    assert len(found) >= 7
+    assert found <= named
