@@ -147,10 +147,8 @@ class _Replacing:
         if not isinstance(base, Node):
             return base
         if base not in copies:
-            copy = self._graph.call_function(_aten.clone.default, (base,))
+            copies[base] = copy = self._made(_aten.clone.default, (base,), {})
             self._forms[copy] = self._form(base)
-            copy.meta = {**self._origin, "val": base.meta["val"].clone()}
-            copies[base] = copy
         return copies[base]
 
     def _in_copy(self, node: Node, bases: list[Any], copies: dict[Node, Node]) -> Node:

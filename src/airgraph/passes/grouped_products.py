@@ -10,7 +10,7 @@ from torch.fx import GraphModule, Node
 from airgraph.passes.analysis.few_rows import FLOATS, has_few_rows, lies_in_columns
 from airgraph.passes.analysis.memory_use import MemoryUse
 from airgraph.passes.analysis.unused import erase_unused
-from airgraph.program.nodes import is_cast
+from airgraph.program.nodes import computed, is_cast
 from airgraph.program.own_operators import GROUPED_MM
 from airgraph.program.streams import stream_of
 
@@ -81,8 +81,9 @@ def _shaped(gm: GraphModule, node: Node, rows: int, columns: int) -> Node:
     value = node.meta["val"]
     if tuple(value.shape) == (rows, columns):
         return node
-    made = gm.graph.call_function(_aten.view.default, (node, [rows, columns]))
-    made.meta = {**node.meta, "val": value.view(rows, columns)}
+    args = (node, [rows, columns])
+    made = gm.graph.call_function(_aten.view.default, args)
+    made.meta = {**node.meta, "val": computed(_aten.view.default, *args)}
     return made
 
 

@@ -8,7 +8,7 @@ from torch.fx import GraphModule, Node
 from airgraph.passes.analysis.few_rows import FLOATS, has_few_rows, lies_in_columns
 from airgraph.passes.analysis.memory_use import MemoryUse
 from airgraph.passes.analysis.unused import erase_unused
-from airgraph.program.nodes import is_cast
+from airgraph.program.nodes import computed, is_cast
 from airgraph.program.own_operators import MIXED_MM
 from airgraph.program.streams import stream_of
 
@@ -60,8 +60,9 @@ def _as_row(gm: GraphModule, scale: Node) -> Node:
     value = scale.meta["val"]
     if value.dim() == 1:
         return scale
-    row = gm.graph.call_function(_aten.view.default, (scale, [value.numel()]))
-    row.meta = {**scale.meta, "val": value.view(-1)}
+    args = (scale, [value.numel()])
+    row = gm.graph.call_function(_aten.view.default, args)
+    row.meta = {**scale.meta, "val": computed(_aten.view.default, *args)}
     return row
 
 
@@ -94,7 +95,7 @@ def _as_stored(gm: GraphModule, floats: Node) -> Node:
     if floats is cast:
         return right
     turned = gm.graph.call_function(_aten.t.default, (right,))
-    turned.meta = {**right.meta, "val": right.meta["val"].t()}
+    turned.meta = {**right.meta, "val": computed(_aten.t.default, right)}
     return turned
 
 

@@ -158,16 +158,17 @@ class _Instructions:
     def require_distinct(self, tensors: Sequence[CachedInput], fixed: tuple[torch.Tensor, ...]) -> None:
         """Tensors that tracing found to be different objects are so at a call.
 
-        Only copied ones need be compared: of those used in place a replay compares the addresses with the capture's,
-        and what is written shares no memory with what is copied.
+        Only those need be compared that a capture may copy; `runtime/recording/inputs.py` decides of which it does. Of
+        those used in place a replay compares the addresses with the capture's, and what is written shares no memory
+        with what is copied.
         """
-        copied = [each for each in tensors if each.plan.role is InputRole.USER]
+        copyable = [each for each in tensors if each.plan.role is InputRole.USER]
         static = [each for each in tensors if each.plan.role is InputRole.STATIC]
-        for position, each in enumerate(copied):
+        for position, each in enumerate(copyable):
             slot = self.at(each.path)
             if fixed:
                 self.add("among", slot, fixed)
-            for other in (*copied[position + 1 :], *static):
+            for other in (*copyable[position + 1 :], *static):
                 self.add("apart", slot, self.at(other.path))
 
     def require(self, guard: Guard, read: Reader) -> None:
