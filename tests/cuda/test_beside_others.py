@@ -75,8 +75,8 @@ def test_a_graph_without_work_is_no_matter_for_a_warning() -> None:
 _TWO_THREADS = """
 import os
 import threading
-import time
 import torch
+from airgraph.capture.captures import Captures
 
 torch.set_grad_enabled(False)
 inner = torch.compile(lambda x: x * 2, backend="airgraph", dynamic=True)
@@ -87,9 +87,7 @@ waits = []
 def calls_inner(x: torch.Tensor) -> torch.Tensor:
     if waits and x.numel() == 3:
         within.set()
-        begun.wait(5)
-        # Until the other has the pool of `inner` and waits for the device.
-        time.sleep(0.5)
+        assert begun.wait(10)
     return inner(x).clone()
 
 calls_inner.register_fake(torch.empty_like)
@@ -102,10 +100,19 @@ def first():
     torch.set_grad_enabled(False)
     print(outer(torch.ones(3, device="cuda")).tolist(), flush=True)
 
+capture = Captures.capture
+
+def noted(self, *args, **kwargs):
+    # Its thread has the pool by now, and asks for the device next.
+    if waits and threading.current_thread() is threads[1]:
+        begun.set()
+    return capture(self, *args, **kwargs)
+
+Captures.capture = noted
+
 def second():
     torch.set_grad_enabled(False)
     within.wait()
-    begun.set()
     print(inner(torch.ones(9, device="cuda")).tolist(), flush=True)
 
 threads = [threading.Thread(target=run, daemon=True) for run in (first, second)]
