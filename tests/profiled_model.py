@@ -6,7 +6,7 @@ from torch import Tensor, nn
 import airgraph
 from airgraph import scope
 
-__all__ = ["Beside"]
+__all__ = ["Beside", "Chained"]
 
 
 class Beside(nn.Module):
@@ -28,3 +28,21 @@ class Beside(nn.Module):
         state.add_(1)
         self.done.wait()
         return main + beside
+
+
+class Chained(nn.Module):
+    """A stream without work of its own passes on what it waits for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made, self.passed_on = airgraph.Event("made"), airgraph.Event("passed on")
+
+    def forward(self, x: Tensor) -> Tensor:
+        with scope.stream("a"):
+            made = x.sin()
+            self.made.record()
+        with scope.stream("b"):
+            self.made.wait()
+            self.passed_on.record()
+        self.passed_on.wait()
+        return made.cos()

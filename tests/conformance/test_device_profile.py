@@ -1,11 +1,13 @@
 """A profile tells when each operator of a graph runs, on which stream and after what, and changes nothing."""
 
+import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from profiled_model import Beside
+from profiled_model import Beside, Chained
 from torch import Tensor, nn
 
 import airgraph
@@ -68,6 +70,18 @@ def test_it_has_each_operator_on_its_stream(device: str, called: tuple[Any, ...]
     assert all(spans[other].end_ns <= spans[place].begin_ns for place, other in waits)
     assert all("profiled_model.py" in span.source for span in spans)
     assert {span.nbytes for span in spans} >= {2 * 16 * 4, 3 * 4}
+
+
+def test_a_wait_is_seen_through_a_stream_without_work(device: str, tmp_path: Path) -> None:
+    call = torch.compile(Chained(), backend="airgraph", fullgraph=True, options={"stream_check": "error"})
+    call(torch.rand(4, device=device))
+    report = airgraph.explain(profile=True)
+    events = json.loads(report.save(tmp_path / "trace.json").read_text())["traceEvents"]
+    tracks = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    bars = [(each["name"], tracks[each["tid"]]) for each in events if each["ph"] == "X"]
+    assert bars == [("aten::sin", "stream a"), ("aten::cos", "stream default")]
+    arrows = [(each["ph"], tracks[each["tid"]]) for each in events if each["ph"] in ("s", "f")]
+    assert arrows == [("s", "stream a"), ("f", "stream default")]
 
 
 def test_it_changes_nothing(device: str, called: tuple[Any, ...]) -> None:

@@ -72,6 +72,10 @@ class WorkOrder:
         """The step that this one follows on its stream; None for the first."""
         return self._before[step]
 
+    def waits_elsewhere(self, step: int) -> tuple[int, ...]:
+        """The steps of other streams that this one was told to wait for."""
+        return tuple(other for other in self.waits.get(step, ()) if self.stream_of[other] != self.stream_of[step])
+
     def precedes(self, step: int, other: int) -> bool:
         """Whether a step is certainly done before another begins."""
         return self._places[step] < self._done[other][self.stream_of[step]]

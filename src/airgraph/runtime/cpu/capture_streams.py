@@ -9,7 +9,7 @@ import torch
 
 from airgraph.errors import CaptureError, StreamError
 from airgraph.program.stream_marks import DEFAULT
-from airgraph.runtime.cpu.call_order import CallOrder
+from airgraph.runtime.recording.call_order import CallOrder
 
 __all__ = ["CaptureStreams"]
 

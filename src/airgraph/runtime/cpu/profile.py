@@ -59,7 +59,7 @@ def profile(
             end - start,
             call.source,
             _result_nbytes(call),
-            tuple(other for other in order.waits.get(step, ()) if order.stream_of[other] != order.stream_of[step]),
+            order.waits_elsewhere(step),
         )
         for step, (call, (begin, end, thread)) in enumerate(zip(recording.calls, moments, strict=True))
     )

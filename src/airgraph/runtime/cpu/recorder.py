@@ -19,11 +19,11 @@ from airgraph.errors import UnsupportedGraph
 from airgraph.program.operators import functional_form, is_view_operator, keeps_program_order, written_arguments
 from airgraph.program.support import capture_obstacle
 from airgraph.program.trees import leaves_of, mapped
-from airgraph.runtime.cpu.call_order import CallOrder
 from airgraph.runtime.cpu.collectives import is_collective, record_collective
 from airgraph.runtime.cpu.result_forms import result_forms
 from airgraph.runtime.cpu.tape import Buffer, BufferKind, Call, Recording, TensorRef
 from airgraph.runtime.engine.loading import engine
+from airgraph.runtime.recording.call_order import CallOrder
 from airgraph.runtime.recording.inputs import BufferForm
 from airgraph.torch_internals.dispatcher import is_lazy_zero, negated_view
 from airgraph.torch_internals.fake_tensors import (

@@ -94,10 +94,9 @@ def _seen(ended: tuple[float, int], thread: int, hand_over: float) -> float:
 def _needed(order: WorkOrder, step: int) -> list[int]:
     """What a step waits for and would not come after anyway; of each stream the last."""
     found: dict[int, int] = {}
-    for other in order.waits.get(step, ()):
+    for other in order.waits_elsewhere(step):
         stream = order.stream_of[other]
-        if stream != order.stream_of[step]:
-            found[stream] = max(other, found.get(stream, other))
+        found[stream] = max(other, found.get(stream, other))
     before = order.before_on_its_stream(step)
     return [
         other
