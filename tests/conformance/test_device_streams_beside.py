@@ -9,12 +9,14 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from devices import simulator
+from doors import both_doors, through
 from four_tensors import FourTensors
 from random_streams import copied_at_the_end, module_of
 from torch import Tensor
@@ -27,7 +29,12 @@ from airgraph.passes.pipeline import run_passes
 from airgraph.passes.stream_check import check_streams
 from airgraph.program.inputs import InputPlan, InputRole
 from airgraph.program.program import CaptureProgram
+from airgraph.runtime.accelerator import capture
+from airgraph.runtime.accelerator import streams as accelerator
 from airgraph.runtime.registry import runtime_for
+from airgraph.torch_internals.streams import priority_of_stream
+
+_Program = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 _KINDS = ("add", "relu", "clone", "view", "record", "wait", "cat", "to its dtype", "mul 1")
 
@@ -103,20 +110,7 @@ def test_random_programs_give_eagers_results(device: str) -> None:
         assert graphed.captures
 
 
-@torch.no_grad()
-def test_priorities_reach_the_device(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if device == "cpu":
-        pytest.skip("threads of the engine have no priorities")
-    module = getattr(torch, device)
-    made: list[int] = []
-
-    class Noted(module.Stream):
-        def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Any:
-            made.append(priority)
-            return super().__new__(cls, device, priority, **kwargs)
-
-    monkeypatch.setattr(module, "Stream", Noted)
-
+def _scopes(device: str) -> _Program:
     def program(x: Tensor) -> tuple[Tensor, Tensor]:
         with scope.stream("urgent", priority=-1):
             a = x + 1
@@ -124,10 +118,64 @@ def test_priorities_reach_the_device(device: str, monkeypatch: pytest.MonkeyPatc
             b = x + 2
         return a, b
 
-    a, b = torch.compile(program, backend="airgraph", fullgraph=True)(torch.ones(3, device=device))
-    assert (a[0].item(), b[0].item()) == (2, 3)
-    # Streams that are there from other graphs are taken again.
-    assert -1 in made and set(made) <= {-1, 0}
+    return program
+
+
+def _two_streams(urgent: torch.Stream, usual: torch.Stream) -> _Program:
+    def program(x: Tensor) -> tuple[Tensor, Tensor]:
+        with urgent:
+            a = x + 1
+        with usual:
+            b = x + 2
+        return a, b
+
+    return program
+
+
+def _of_the_device(device: str) -> _Program:
+    module = torch.get_device_module(device)
+    return _two_streams(module.Stream(priority=-1), module.Stream())
+
+
+def _of_any_device(device: str) -> _Program:
+    return _two_streams(torch.Stream(device, priority=-1), torch.Stream(device))
+
+
+def _made_within(device: str) -> _Program:
+    def program(x: Tensor) -> tuple[Tensor, Tensor]:
+        return _two_streams(torch.Stream(priority=-1), torch.Stream())(x)
+
+    return program
+
+
+@torch.no_grad()
+@both_doors
+@pytest.mark.parametrize("make", [_scopes, _of_the_device, _of_any_device, _made_within])
+def test_priorities_reach_the_device(
+    make: Callable[[str], _Program], door: str, device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if device == "cpu":
+        pytest.skip("threads of the engine have no priorities")
+    taken: list[int] = []
+
+    class Noted(accelerator.CaptureStreams):
+        @classmethod
+        def of(cls, *given: Any) -> Any:
+            streams = super().of(*given)
+            taken.extend(map(priority_of_stream, streams.taken))
+            return streams
+
+    monkeypatch.setattr(capture, "CaptureStreams", Noted)
+    program = make(device)
+    # The second time the cached graph is read from its file.
+    for _ in range(2 if door == "cached" else 1):
+        airgraph.reset()
+        call = through(door, program, tmp_path, strict=True)
+        a, b = call(torch.ones(3, device=device))
+        assert (a[0].item(), b[0].item()) == (2, 3)
+        (row,) = airgraph.explain().to_dict()["graphs"]
+        assert row["state"] == "captured" and taken == [-1, 0], (row, taken)
+        taken.clear()
 
 
 def test_in_an_order_that_is_drawn(device: str) -> None:

@@ -15,6 +15,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from airgraph.passes.analysis.aliases import Aliases
+from airgraph.program.nodes import notes
 from airgraph.program.stream_at_the_end import is_external_object
 from airgraph.program.stream_marks import (
     SCOPE,
@@ -26,6 +27,7 @@ from airgraph.program.stream_marks import (
     wait_for,
 )
 from airgraph.program.streams import free_tag, put_on, stream_of
+from airgraph.torch_internals.streams import priority_of_number
 
 __all__ = ["as_tagged_events"]
 
@@ -115,7 +117,14 @@ def _name_streams(graph: Graph) -> None:
     for node in graph.nodes:
         custom = node.meta.get("custom") or {}
         if node.op == "call_function" and "stream" in custom and SCOPE not in custom:
-            put_on(node, _tag(custom["stream"]))
+            _put_on_native(node, custom["stream"])
+
+
+def _put_on_native(node: Node, number: Any) -> None:
+    """Put a node on one of torch's own streams, with the stream's priority."""
+    put_on(node, _tag(number))
+    if number != 0:
+        notes(node)["priority"] = priority_of_number(number)
 
 
 def _tag(number: Any) -> str | None:
@@ -126,14 +135,14 @@ def _tag(number: Any) -> str | None:
 def _record_native(graph: Graph, node: Node, taken: set[str]) -> list[Node]:
     event, stream = node.args
     mark = record_of(graph, f"torch event {event}")
-    put_on(mark, _tag(stream))
+    _put_on_native(mark, stream)
     return [mark]
 
 
 def _wait_native(graph: Graph, node: Node, taken: set[str]) -> list[Node]:
     event, stream = node.args[:2]
     mark = wait_for(graph, f"torch event {event}")
-    put_on(mark, _tag(stream))
+    _put_on_native(mark, stream)
     return [mark]
 
 
@@ -141,8 +150,8 @@ def _wait_for_stream(graph: Graph, node: Node, taken: set[str]) -> list[Node]:
     waiting, awaited = node.args
     tag = free_tag(f"torch stream {awaited} so far", taken)
     recorded, waits = record_of(graph, tag), wait_for(graph, tag)
-    put_on(recorded, _tag(awaited))
-    put_on(waits, _tag(waiting))
+    _put_on_native(recorded, awaited)
+    _put_on_native(waits, waiting)
     return [recorded, waits]
 
 

@@ -27,7 +27,7 @@ class Notes(TypedDict, total=False):
 
     # The stream that a pass of the user's, or a cached graph, puts the node on; see `streams`.
     stream: str
-    # Of that stream, where a cached graph says so.
+    # Of that stream, where it is one of torch's own, or a cached graph says so.
     priority: int
     # Of a copy that functionalization put in, why the reinplace passes left it.
     why_kept: str

@@ -31,17 +31,20 @@ def streams_of(graph: Graph) -> tuple[str | None, ...]:
 
 
 def priority_of(node: Node) -> int:
-    """Of the scope that a node was traced in; lower is more urgent."""
+    """Of the scope or of torch's own stream that a node was traced in; lower is more urgent."""
     return notes(node).get("priority", (node.meta.get("custom") or {}).get(PRIORITY, 0))
 
 
 def priorities_of(graph: Graph) -> dict[str, int]:
-    """Of each side stream the priority of the first scope that names it; 0 where none is known."""
+    """Of each side stream the first priority that a node on it has; 0 where none has one.
+
+    What passes put on a stream, such as waits, has none.
+    """
     found: dict[str, int] = {}
     for node in graph.nodes:
         stream = stream_of(node)
         if node.op == "call_function" and stream is not None:
-            found.setdefault(stream, priority_of(node))
+            found[stream] = found.get(stream) or priority_of(node)
     return found
 
 

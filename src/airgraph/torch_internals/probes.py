@@ -332,6 +332,10 @@ INTERNALS = (
     _of("torch._dynamo.side_effects.SideEffects", "_get_modified_vars", used_for="the same", until="as above"),
     _of("torch._dynamo.eval_frame", "_stance", used_for="torch.compiler.set_stance", until="a public query"),
     _of("torch._dynamo", "config", "list_backends", used_for="settings of a trace", until="torch.compiler has them"),
+    _of(
+        "torch._dynamo.graph_bytecode_inputs", "index_to_external_object_weakref",
+        used_for="priorities of torch's own streams", until="the graph says them",
+    ),
     _of("torch._dynamo.utils", "get_debug_dir", used_for="TORCH_COMPILE_DEBUG=1", until="a public query"),
     _of(
         "torch.fx.Node", "_dynamo_source", used_for="names of inputs in reports; the compile cache",
