@@ -15,7 +15,7 @@ from airgraph.capture.preparation import prepare
 from airgraph.errors import AirgraphError, NotAdmitted, OptionError, PassError, StreamError, UnsupportedGraph
 from airgraph.options import Options, OptionsSource
 from airgraph.program import lowering
-from airgraph.program.stream_at_the_end import ENDS_ON_ANOTHER_STREAM, call_on_streams, leaves_another_stream
+from airgraph.program.stream_at_the_end import call_on_streams, why_it_runs_as_it_is
 from airgraph.program.tensor_parts import take_apart
 from airgraph.runtime.registry import runtime_for
 from airgraph.torch_internals import aot, dynamo
@@ -98,9 +98,9 @@ def _compile(
     options: Options,
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
 ) -> Callable[..., Any]:
-    if leaves_another_stream(gm.graph):
-        name = ledger.next_name(dynamo.traced_function())
-        return _eagerly(call_on_streams(gm), name, ENDS_ON_ANOTHER_STREAM)
+    as_it_is = why_it_runs_as_it_is(gm.graph)
+    if as_it_is is not None:
+        return _eagerly(call_on_streams(gm), ledger.next_name(dynamo.traced_function()), as_it_is)
     apart = take_apart(gm, example_inputs)
     if apart is not None:
         compiled = _compile_plain(apart.gm, apart.example_inputs, options, decompositions)

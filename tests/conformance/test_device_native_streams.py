@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from airgraph.errors import StreamError
 @pytest.fixture
 def native(device: str) -> str:
     if device == "cpu":
-        pytest.skip("torch has no streams of the CPU")
+        pytest.skip("of the CPU torch has no events, and streams that run all in one order")
     return device
 
 
@@ -144,21 +145,31 @@ def test_an_event_from_outside_the_graph_is_refused(native: str) -> None:
         torch.compile(program, backend="airgraph", fullgraph=True)(torch.ones(3, device=native))
 
 
-@torch.no_grad()
-def test_a_graph_in_which_the_host_waits_runs_eagerly(native: str) -> None:
-    side = torch.Stream()
-
+def _host_waits_for(waited_for: str, side: torch.Stream, module: Any) -> Callable[[Tensor], Tensor]:
     def program(x: Tensor) -> Tensor:
         side.wait_stream(torch.accelerator.current_stream())
         with side:
             beside = x * 2
-        side.synchronize()
+            done = side.record_event()
+        if waited_for == "stream":
+            side.synchronize()
+        elif waited_for == "event":
+            done.synchronize()
+        else:
+            module.synchronize()
         return beside + 1
 
+    return program
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("waited_for", ["stream", "event", "device"])
+def test_a_graph_in_which_the_host_waits_runs_eagerly(native: str, waited_for: str) -> None:
+    program = _host_waits_for(waited_for, torch.Stream(native), torch.get_device_module(native))
     x = torch.randn(3, device=native)
     torch.testing.assert_close(torch.compile(program, backend="airgraph")(x), x * 2 + 1)
     (row,) = airgraph.explain().to_dict()["graphs"]
-    assert row["state"] == "skipped" and "the host waits for a stream" in row["reason"]
+    assert row["state"] == "skipped" and "the host waits for a stream" in row["reason"], row
 
 
 @torch.no_grad()
@@ -266,3 +277,21 @@ def test_streams_of_the_cpu_are_one_order(door: str, tmp_path: Path) -> None:
     call, x = through(door, program, tmp_path), torch.randn(3)
     for _ in range(2):
         torch.testing.assert_close(call(x), program(x))
+
+
+@torch.no_grad()
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="is about a torch that has the CPU alone")
+@pytest.mark.parametrize("backend", ["eager", "airgraph"])
+def test_events_of_the_cpu_are_refused_by_torch_itself(backend: str) -> None:
+    """So docs/streams.md says, with the messages."""
+
+    def program(x: Tensor) -> Tensor:
+        event = torch.Event(device="cpu")
+        event.record()
+        event.wait()
+        return x + 1
+
+    with pytest.raises(RuntimeError, match="cpu backend doesn't support events"):
+        program(torch.ones(2))
+    with pytest.raises(IndexError, match="deque index out of range"):
+        torch.compile(program, backend=backend)(torch.ones(2))

@@ -1,4 +1,4 @@
-"""Graphs of Dynamo's that leave another of torch's streams as the current one than they begin with."""
+"""Graphs of Dynamo's that do what AOTAutograd does while it traces, and leaves nothing of: they run as they are."""
 
 from __future__ import annotations
 
@@ -10,19 +10,33 @@ from torch.fx import Graph, GraphModule, Interpreter, Node
 
 from airgraph.program.stream_marks import SCOPE
 
-__all__ = ["ENDS_ON_ANOTHER_STREAM", "call_on_streams", "is_external_object", "leaves_another_stream"]
+__all__ = ["HOST_WAITS", "call_on_streams", "is_external_object", "why_it_runs_as_it_is"]
 
 # Why it is not captured.
-ENDS_ON_ANOTHER_STREAM = "it leaves another stream as the current one"
+HOST_WAITS = "the host waits for a stream or an event in it"
+_ENDS_ON_ANOTHER_STREAM = "it leaves another stream as the current one"
 
 # By this number Dynamo knows the stream that is the current one at a call.
 _FIRST = 0
 
 
-def leaves_another_stream(graph: Graph) -> bool:
+def why_it_runs_as_it_is(graph: Graph) -> str | None:
+    """Why a graph of Dynamo's is for `call_on_streams`; None if AOTAutograd keeps all that it does."""
+    if _leaves_another_stream(graph):
+        return _ENDS_ON_ANOTHER_STREAM
+    return HOST_WAITS if any(map(_waits_for_the_device, graph.nodes)) else None
+
+
+def _waits_for_the_device(node: Node) -> bool:
+    """Whether it calls `torch.npu.synchronize`, which is no operator of torch's as that of CUDA is."""
+    of_a_device = not getattr(node.target, "__module__", "").startswith("torch.cpu")
+    return node.op == "call_function" and _name(node) == "synchronize" and of_a_device
+
+
+def _leaves_another_stream(graph: Graph) -> bool:
     """Whether after the graph another stream is the current one than before, or may be.
 
-    Dynamo and AOTAutograd run `set_stream` while they trace, and the latter leaves nothing of it in its graph.
+    `set_stream` is run while it is traced.
     """
     now: object = _FIRST
     known: dict[object, object] = {}

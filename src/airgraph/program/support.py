@@ -11,6 +11,7 @@ from torch.fx import GraphModule, Node
 from airgraph.errors import UnsupportedGraph
 from airgraph.program import source_lines
 from airgraph.program.host_reads import host_read, is_number
+from airgraph.program.stream_at_the_end import HOST_WAITS
 from airgraph.program.trees import leaves_of
 from airgraph.torch_internals.fake_tensors import is_traceable_wrapper_subclass
 from airgraph.torch_internals.symbolic_shapes import free_unbacked_symbols
@@ -55,7 +56,7 @@ def capture_obstacle(op: torch._ops.OpOverload) -> str | None:
         if tag in op.tags:
             return reason
     if op.name() in _HOST_WAITS:
-        return "the host waits for a stream or an event in it"
+        return HOST_WAITS
     number = _returned_number(op)
     return None if number is None else f"it returns a number ({number}), which a replay would repeat"
 

@@ -19,7 +19,7 @@ from airgraph.errors import AirgraphError, UnsupportedGraph, Unwritable
 from airgraph.options import Options
 from airgraph.program import lowering
 from airgraph.program.program import CaptureProgram
-from airgraph.program.stream_at_the_end import ENDS_ON_ANOTHER_STREAM, leaves_another_stream
+from airgraph.program.stream_at_the_end import why_it_runs_as_it_is
 from airgraph.program.support import check_capturable
 from airgraph.program.tensor_parts import take_apart
 from airgraph.runtime.engine.loading import engine
@@ -79,8 +79,9 @@ class Collector:
     def __call__(self, gm: GraphModule, example_inputs: Sequence[Any], **_: Any) -> Callable[..., Any]:
         self.was_asked = True
         try:
-            if leaves_another_stream(gm.graph):
-                raise Unwritable(f"it cannot be captured: {ENDS_ON_ANOTHER_STREAM}")
+            as_it_is = why_it_runs_as_it_is(gm.graph)
+            if as_it_is is not None:
+                raise Unwritable(f"it cannot be captured: {as_it_is}")
             apart = take_apart(gm, example_inputs)
             gm, example_inputs = (gm, example_inputs) if apart is None else (apart.gm, apart.example_inputs)
             self.sources = lowering.input_sources(gm)
