@@ -80,6 +80,50 @@ def test_the_collective_of_the_example_has_a_stream_and_nothing_awaits_it_early(
     )
 
 
+def test_a_product_is_computed_while_the_other_rank_has_not_come(tmp_path: Path) -> None:
+    """A collective that blocked where it starts would block for ever: the other rank begins after the product's end."""
+    _run(
+        tmp_path,
+        """
+        from datetime import timedelta
+        store, number = dist.distributed_c10d._get_default_store(), 0
+
+        @torch.library.custom_op("airgraph_tests::tell", mutates_args=())
+        def tell(x: torch.Tensor) -> torch.Tensor:
+            if rank == 0:
+                store.set(f"computed {number}", "")
+            return x.clone()
+
+        tell.register_fake(torch.empty_like)
+        started = airgraph.Event("started")
+
+        def program(x, weight):
+            with scope.stream("comm"):
+                total = fc.all_reduce(x * 2, "sum", world)
+                started.record()
+            product = tell(x @ weight)
+            started.wait()
+            return total + 1, product
+
+        x, weight = torch.ones(64, 64), torch.eye(64) * 3
+        for threads in (1, 2):
+            beside._cores = lambda: threads
+            torch._dynamo.reset()
+            airgraph.reset()
+            call = compiled(program, stream_check="error")
+            for replay in range(3):
+                number += 1
+                # The first calls capture, in step.
+                if rank == 1 and replay > 0:
+                    store.wait([f"computed {number}"], timedelta(seconds=20))
+                total, product = call(x * number, weight)
+                assert total[0, 0].item() == 4 * number + 1 and product[0, 0].item() == 3 * number
+            (row,) = rows()
+            assert (row["state"], row["streams"], row["threads"], row["replays"]) == ("captured", 2, threads, 3), row
+        """,
+    )
+
+
 def test_collectives_are_replayed(tmp_path: Path) -> None:
     _run(
         tmp_path,
