@@ -23,9 +23,14 @@ def through(
     *,
     dynamic: bool | None = False,
     strict: bool = False,
+    fullgraph: bool = False,
     **options: Any,
 ) -> Callable[..., Any]:
-    """A function captured through `door`. strict: of the cached one, that nothing is compiled in its place."""
+    """A function captured through `door`.
+
+    strict: of the cached one, that nothing is compiled in its place. fullgraph: of the compiled one, that it is one
+    graph, as a cached one always is.
+    """
     if door == "compiled":
-        return torch.compile(function, backend="airgraph", dynamic=dynamic, options=options)
+        return torch.compile(function, backend="airgraph", dynamic=dynamic, fullgraph=fullgraph, options=options)
     return airgraph.inference.cache_compile(function, cache_dir=folder, dynamic=dynamic, strict=strict, options=options)

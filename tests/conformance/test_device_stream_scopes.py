@@ -69,7 +69,7 @@ def test_results_are_eagers(
 ) -> None:
     model, twin = make().to(device).eval(), make().to(device).eval()
     twin.load_state_dict(model.state_dict())
-    call = through(door, model.forward, tmp_path, dynamic=dynamic, strict=True)
+    call = through(door, model.forward, tmp_path, dynamic=dynamic, strict=True, fullgraph=True)
     for rows in (4, 4, 6, 4):
         given = _arguments(model, device, rows)
         expected_given = [each.clone() for each in given]
@@ -88,11 +88,12 @@ def test_they_trace_without_a_break(device: str) -> None:
 
 @torch.no_grad()
 def test_a_cached_graph_keeps_them(device: str, tmp_path: Path) -> None:
-    for _ in range(2):
+    for traces in (1, 0):
         model = FourTensors(device)
         call = through("cached", model.forward, tmp_path, strict=True)
         given = _arguments(model, device)
         torch.testing.assert_close(call(*given), FourTensors(device)(*given))
+        assert call.counts().traces == traces
     (file,) = call.files
     text = airgraph.inference.readable_cache(file, print_output=False)
     lines = text.splitlines()
@@ -127,12 +128,36 @@ def test_a_wait_for_what_is_never_recorded_is_refused(door: str, device: str, tm
     assert other(torch.ones(2, 4, device=device)).shape == (2, 4)
 
 
+class RecordedLater(NeverRecorded):
+    def forward(self, x: Tensor) -> Tensor:
+        with scope.stream("1"):
+            self.event.wait()
+            y = x + 1
+        self.event.record()
+        return y
+
+
+class RecordedInAnotherGraph(NeverRecorded):
+    def forward(self, x: Tensor) -> Tensor:
+        y = x + 1
+        self.event.record()
+        torch._dynamo.graph_break()
+        self.event.wait()
+        return y * 2
+
+
 @torch.no_grad()
-def test_a_record_outside_of_the_graph_is_none_within(device: str) -> None:
-    model = NeverRecorded()
+@pytest.mark.parametrize(("make", "line"), [(NeverRecorded, 2), (RecordedLater, 2), (RecordedInAnotherGraph, 4)])
+def test_a_record_elsewhere_is_none_before_the_wait(make: type[NeverRecorded], line: int, device: str) -> None:
+    model = make()
+    # Outside of all graphs, which counts for none.
     model.event.record()
-    with pytest.raises(StreamError, match="not recorded before it in this graph"):
-        torch.compile(model, backend="airgraph", fullgraph=True)(torch.ones(3, device=device))
+    line += make.forward.__code__.co_firstlineno
+    with pytest.raises(
+        StreamError,
+        match=rf"'never' is waited for at .*{Path(__file__).name}:{line} and not recorded before it in this graph",
+    ):
+        torch.compile(model, backend="airgraph")(torch.ones(3, device=device))
 
 
 class Layers(nn.Module):

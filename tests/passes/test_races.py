@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy
 import pytest
 import torch
 from hypothesis import given, settings
@@ -288,3 +289,58 @@ def test_an_argument_is_written_in_place_where_the_order_proves_it(
     # A cache of 512 rows, or the row that is new.
     assert (row["copied_nbytes"] < cache.nbytes) is ordered
     assert ("nothing orders sum" in caplog.text) is not ordered
+
+
+class _Overlapping(nn.Module):
+    """One of two buffers that lie on one another is written on a side stream."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        both = torch.zeros(8)
+        self.register_buffer("written", both[:6])
+        self.register_buffer("read", both[2:])
+
+    def forward(self, x: Tensor) -> Tensor:
+        with scope.stream("side"):
+            self.written.add_(x)
+        return self.read * 2
+
+
+def _overlapping_arguments(written: Tensor, read: Tensor) -> Tensor:
+    with scope.stream("side"):
+        written.add_(1)
+    return read * 2
+
+
+def _of_numpy() -> tuple[Tensor, Tensor]:
+    array = numpy.zeros(6, dtype=numpy.float32)
+    return torch.from_numpy(array), torch.from_numpy(array)
+
+
+def _views_of_one() -> tuple[Tensor, Tensor]:
+    both = torch.zeros(8)
+    return both[:6], both[2:]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("make", [_views_of_one, _of_numpy])
+def test_arguments_that_share_memory_are_used_in_the_order_of_the_program(
+    make: Callable[[], tuple[Tensor, Tensor]],
+) -> None:
+    """Of them the graph knows nothing: it runs eagerly."""
+    call = torch.compile(_overlapping_arguments, backend="airgraph", fullgraph=True, options={"stream_check": "error"})
+    ours, twins = make(), make()
+    with pytest.warns(UserWarning, match="runs eagerly .* written is written and shares memory with read"):
+        result = call(*ours)
+    assert torch.equal(result, _overlapping_arguments(*twins)) and torch.equal(ours[1], twins[1])
+    assert not [row for row in airgraph.explain().graphs if row["state"] == "captured"]
+
+
+@torch.no_grad()
+def test_buffers_that_share_memory_are_used_in_the_order_of_the_program() -> None:
+    model, twin, x = _Overlapping(), _Overlapping(), torch.ones(6)
+    call = torch.compile(model, backend="airgraph", fullgraph=True, options={"stream_check": "error"})
+    with pytest.warns(UserWarning, match="runs eagerly .* is written and shares memory with"):
+        result = call(x)
+    assert torch.equal(result, twin(x)) and torch.equal(model.read, twin.read)
+    assert not [row for row in airgraph.explain().graphs if row["state"] == "captured"]
