@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DOCS", "block", "newest_record", "paragraph", "table", "with_unit", "write"]
+__all__ = ["DOCS", "END", "begin", "block", "newest_record", "paragraph", "table", "with_unit", "write"]
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 END = "<!-- end of figures -->"
@@ -44,7 +44,7 @@ def block(
     path, record = newest_record(name, section)
     cpu, torch = record["machine"]["cpu"], record["versions"]["torch"]
     lines = [
-        _begin(name, part),
+        begin(name, part),
         f"Measured {record['date'][:10]} on {cpu}, torch {torch}, {threads}:",
         f"[{path.name}](../benchmarks/results/{path.name}); `python benchmarks/{name}.py` repeats it.",
         "",
@@ -73,9 +73,10 @@ def paragraph(text: str) -> str:
 
 def write(page: Path, name: str, rendered: str, part: str = "") -> None:
     text = page.read_text(encoding="utf-8")
-    before, rest = text.split(_begin(name, part))
+    before, rest = text.split(begin(name, part))
     page.write_text(before + rendered + rest.split(END, 1)[1], encoding="utf-8")
 
 
-def _begin(name: str, part: str) -> str:
+def begin(name: str, part: str) -> str:
+    """The marker that a block begins with."""
     return f"<!-- figures: written by benchmarks/{name}_figures.py{f': {part}' if part else ''} -->"

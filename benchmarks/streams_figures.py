@@ -5,9 +5,16 @@ python benchmarks/streams_figures.py
 
 from __future__ import annotations
 
-from figures import DOCS, block, newest_record, paragraph, with_unit, write
+import json
+
+from figures import DOCS, END, begin, block, newest_record, paragraph, table, with_unit, write
 
 PAGE = DOCS / "streams.md"
+_ONE_STREAM = "one stream"
+# Results of commits.py against the last commit before streams: the oldest is of the commit that brought them.
+_AGAINST = "commits-bd83bfb"
+_QUARTILES = (", first quartile", ", third quartile")
+_DOORS = {"cached": "compile cache", "compiled": "`torch.compile`"}
 
 
 def render() -> str:
@@ -50,5 +57,28 @@ def render() -> str:
     return block("streams", rows, header=header, threads="two cores", more=(paragraph(costs),))
 
 
+def render_one_stream() -> str:
+    """What streams cost a graph that has none of its own, with its markers."""
+    paths = sorted((DOCS.parent / "benchmarks" / "results").glob(f"{_AGAINST}-*.json"))
+    first, last = (json.loads(paths[place].read_text(encoding="utf-8")) for place in (0, -1))
+    rows = []
+    for workload in ("a", "b", "c"):
+        for door, called in _DOORS.items():
+            ratios = [each["commits"]["rows"][f"{workload}, {door}"]["ratio_of_neighbours"] for each in (first, last)]
+            cells = (f"{ratio[of]:.2f}" for ratio in ratios for of in ("median", "q1", "q3"))
+            rows.append((f"{workload}, {called}", *cells))
+    columns = (f"{what}{of}" for what in ("with streams", "with all since") for of in ("", *_QUARTILES))
+    header = ("a call on one stream, times as long as before streams", *columns)
+    files = [f"[{paths[place].name}](../benchmarks/results/{paths[place].name})" for place in (0, -1)]
+    said = (
+        "Workloads [a, b and c](results.md) on one stream, beside the commit before streams: the commit that let "
+        f"streams run beside one another on the CPU, on {first['machine']['cpu']} ({files[0]}), and one of "
+        f"{last['date'][:10]} with what else has changed, on {last['machine']['cpu']} ({files[1]}); blocks of calls by "
+        "turns, `python benchmarks/commits.py` repeats it."
+    )
+    return "\n".join([begin("streams", _ONE_STREAM), paragraph(said), "", table(header, rows), END])
+
+
 if __name__ == "__main__":
     write(PAGE, "streams", render())
+    write(PAGE, "streams", render_one_stream(), _ONE_STREAM)

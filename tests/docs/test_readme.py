@@ -44,17 +44,11 @@ def test_the_figures_of_the_passes_page_are_those_of_the_newest_json() -> None:
     assert module.render() in module.PAGE.read_text(), "run: python benchmarks/passes_figures.py"
 
 
-def test_the_figures_of_the_page_of_streams_are_those_of_the_newest_json() -> None:
-    _benchmark("figures")
-    module = _benchmark("streams_figures")
-    assert module.render() in module.PAGE.read_text(), "run: python benchmarks/streams_figures.py"
-
-
 @pytest.mark.parametrize(
     "name",
     [
         *("cache_figures", "door_figures", "architectures_figures", "llm_figures", "embeddings_figures"),
-        *("small_kernels_figures", "products_figures"),
+        *("small_kernels_figures", "products_figures", "streams_figures"),
     ],
 )
 def test_the_figures_of_other_pages_are_those_of_the_newest_json(name: str) -> None:
