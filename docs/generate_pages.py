@@ -68,7 +68,7 @@ variable.
 reads it, not a build at first use | `1`; anything else is off | off |
 | `CXX` | the C++ compiler | a program, by name or path | `c++` |
 | `MAX_JOBS` | PyTorch's: how many files are compiled at once | a number | ninja's own choice |
-| `CI` | set by CI services: `make test` installs a missing Chromium, `make check-headers` \
+| `CI` | set by CI services: `make test` installs a missing Chromium and fails without one, `make check-headers` \
 downloads missing headers | anything but empty | not set |
 
 ## Of PyTorch and Python
