@@ -24,7 +24,7 @@ class CudaRuntime(AcceleratorRuntime):
     # With "global", what another thread allocates would spoil a capture.
     capture_error_mode = "thread_local"
     failures = (
-        Failure("out of memory", "the device is out of memory"),
+        Failure("out of memory", "the device is out of memory", has_culprit=False),
         Failure(
             "stream ?capture ?unjoined|unjoined work",
             "work forked to another stream does not join the graph's stream again; wait for its event before the end",

@@ -24,7 +24,7 @@ class NpuRuntime(AcceleratorRuntime):
     repeated_random = frozenset({"bernoulli", "bernoulli_", "multinomial", "randperm", "normal"})
     # By the numbers of acl/error_codes/rt_error_codes.h.
     failures = (
-        Failure(r"out of memory|\b207001\b", "the device is out of memory"),
+        Failure(r"out of memory|\b207001\b", "the device is out of memory", has_culprit=False),
         Failure(
             r"\b107025\b|unjoined",
             "work forked to another stream does not join the graph's stream again; wait for its event before the end",
@@ -33,7 +33,11 @@ class NpuRuntime(AcceleratorRuntime):
             r"\b(10702[78]|10703[01]|107041)\b",
             "it waits for the device or reads a value on the host, which a capture does not allow",
         ),
-        Failure(r"\b20700[578]\b", "the device has no stream or event left for the capture; capture fewer shapes"),
+        Failure(
+            r"\b20700[578]\b",
+            "the device has no stream or event left for the capture; capture fewer shapes",
+            has_culprit=False,
+        ),
         Failure(
             r"\b107024\b",
             "it waits for an event recorded outside the capture; let that stream wait for the graph's first",

@@ -77,6 +77,10 @@ class CaptureDevice(StreamsDevice, Protocol):
         """What a failure of the device means; the first line of its message where it is not known."""
         ...
 
+    def has_culprit(self, error: BaseException) -> bool:
+        """Whether an operator may have caused what the end of a capture fails with; else only the device has."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
@@ -153,7 +157,7 @@ class Capture:
         try:
             return self._attempt(self.pool, timing=timing)
         except _EndFailed as failed:
-            operator, source = self._culprit()
+            operator, source = self._culprit() if self.device.has_culprit(failed.error) else ("", "")
             raise self.device.obstacle(failed.error, operator, source) from failed.error
 
     def _streams(self) -> CaptureStreams | None:
@@ -345,6 +349,9 @@ def _block_class() -> Any:
                     warnings.filterwarnings("ignore", r"The \w+ Graph is empty")
                     self._graph.capture_end()
             except RuntimeError as error:
+                if self._has_pool():
+                    # What was captured is well, and no operator's fault: it could not be made ready to run.
+                    raise self._capture.device.obstacle(error) from error
                 raise _EndFailed(error) from error
 
         def _recover(self) -> None:

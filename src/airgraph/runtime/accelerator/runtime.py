@@ -48,12 +48,14 @@ _ROUNDS = 3
 class Failure:
     """What a device says when a capture fails, and the same in plain words.
 
-    may_pass: another thread may have been the cause, and the next capture may succeed.
+    may_pass: another thread may have been the cause, and the next capture may succeed. has_culprit: an operator may
+    have been.
     """
 
     pattern: str
     meaning: str
     may_pass: bool = False
+    has_culprit: bool = True
 
 
 class AcceleratorRuntime(ABC):
@@ -349,13 +351,21 @@ class AcceleratorRuntime(ABC):
 
     def obstacle(self, error: BaseException, operator: str = "", source: str = "") -> UnsupportedGraph:
         """What a failure of the device means; the first line of its message where it is not known."""
-        text = str(error)
-        for failure in self.failures:
-            if re.search(failure.pattern, text, re.IGNORECASE):
-                kind = SpoiledCapture if failure.may_pass else UnsupportedGraph
-                return kind(failure.meaning, operator=operator, source=source)
-        first_line = text.strip().splitlines()[0] if text.strip() else type(error).__name__
+        failure = self._known(error)
+        if failure is not None:
+            kind = SpoiledCapture if failure.may_pass else UnsupportedGraph
+            return kind(failure.meaning, operator=operator, source=source)
+        text = str(error).strip()
+        first_line = text.splitlines()[0] if text else type(error).__name__
         return UnsupportedGraph(f"it fails in a capture ({first_line})", operator=operator, source=source)
+
+    def has_culprit(self, error: BaseException) -> bool:
+        failure = self._known(error)
+        return failure is None or failure.has_culprit
+
+    def _known(self, error: BaseException) -> Failure | None:
+        text = str(error)
+        return next((each for each in self.failures if re.search(each.pattern, text, re.IGNORECASE)), None)
 
     def _check_random_operators(self, program: CaptureProgram) -> None:
         for node in program.gm.graph.nodes:
