@@ -1,6 +1,7 @@
 """What is somebody else's: outer captures, other streams, tensors that operators keep, state that nobody sees."""
 
 import gc
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from doors import both_doors, through
-from reports import counters
+from reports import counters, report
 from torch import Tensor
 
 import airgraph
@@ -83,8 +84,15 @@ def test_an_operator_that_calls_another_compiled_function(device: str) -> None:
 
     calls_another.register_fake(torch.empty_like)
     outer = torch.compile(lambda x: calls_another(x) + 1, backend="airgraph")
-    for value in (1.0, 2.0, 3.0):
-        assert outer(torch.full((3,), value, device=device)).tolist() == [2 * value + 1] * 3
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for value in (1.0, 2.0, 3.0):
+            assert outer(torch.full((3,), value, device=device)).tolist() == [2 * value + 1] * 3
+    # The inner call is refused, which costs the outer one nothing.
+    assert not [each for each in said if str(each.message).startswith("airgraph")]
+    if device != "cpu":
+        (graph,) = [row for row in report()["graphs"] if row["state"] == "captured"]
+        assert graph["replays"] == 3 and counters()["captures"] == 1
 
 
 @torch.no_grad()
