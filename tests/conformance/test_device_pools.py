@@ -4,9 +4,12 @@ import gc
 import itertools
 import random
 import threading
+from pathlib import Path
 
 import pytest
 import torch
+from devices import simulator
+from process import run_command
 from reports import report
 from torch import nn
 
@@ -267,3 +270,32 @@ def test_graphs_that_are_gone_are_reported_as_dropped(device: str) -> None:
     gc.collect()
     found = report()
     assert [row["state"] for row in found["graphs"]] == ["dropped"] and found["pools"] == []
+
+
+_ALMOST_FULL = """
+import sys, torch, airgraph
+torch.set_grad_enabled(False)
+device, mib = sys.argv[1], 1 << 20
+module = torch.get_device_module(device)
+module.set_per_process_memory_fraction(220 * mib / module.mem_get_info()[1])
+# 60 of 220 MiB in blocks that are too small for the program, which needs 60 beside its argument and that one's copy.
+cached = [torch.empty(12 * mib, dtype=torch.uint8, device=device) for _ in range(5)]
+del cached
+x = torch.ones(60 * mib // 4, device=device)
+call = torch.compile(lambda x: (x * 2).sum(), backend="airgraph", dynamic=False)
+for _ in range(3):
+    assert call(x).item() == 2 * x.numel()
+print({name: count for name, count in airgraph.explain().to_dict()["counters"].items() if count})
+"""
+
+
+def test_a_program_that_fits_is_captured_whatever_the_allocator_caches(device: str, tmp_path: Path) -> None:
+    """No block can be given back while a capture is under way: not those cached before, nor those of a first run
+    outside the pool, which would be needed twice."""
+    if simulator(device) is None:
+        pytest.skip("the memory of a simulated device is limited here")
+    script = tmp_path / "program.py"
+    script.write_text(_ALMOST_FULL)
+    done = run_command(str(script), device, device=device)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.endswith("{'captures': 1, 'replays': 3}\n"), done.stdout

@@ -22,7 +22,7 @@ from airgraph.memory.locks import renew_after_fork
 from airgraph.options import Options
 from airgraph.program import source_lines
 from airgraph.program.program import CaptureProgram
-from airgraph.runtime.accelerator.capture import Capture
+from airgraph.runtime.accelerator.capture import Capture, Recorded
 from airgraph.runtime.accelerator.first_call import FirstCall
 from airgraph.runtime.accelerator.footprint import predict_footprint
 from airgraph.runtime.accelerator.graph import AcceleratorGraph
@@ -299,7 +299,7 @@ class AcceleratorRuntime(ABC):
                             first = FirstCall(capture.run(generator), call, graph)
                 self.forget_workspaces([side])
                 side.synchronize()
-                recorded = capture.record()
+                recorded = self._recorded(capture)
             self.module.current_stream().wait_stream(side)
             profile = functools.partial(self.profile, program, stand_ins_of(inputs), options)
             graph.complete(recorded, None if first is None else first.outputs(), profile)
@@ -332,6 +332,16 @@ class AcceleratorRuntime(ABC):
             raise _with_outputs(UnsupportedGraph(reason), done)
         graph.footprint = Footprint(arena_nbytes, predicted.inputs_nbytes)
         return graph
+
+    def _recorded(self, capture: Capture) -> Recorded:
+        try:
+            return capture.record()
+        except UnsupportedGraph as error:
+            if self.capabilities.runs_to_capture or not isinstance(error.__cause__, torch.OutOfMemoryError):
+                raise
+        # No run before it took the memory: what the allocator caches cannot be given back during a capture, but now.
+        self._recover()
+        return capture.record()
 
     def _after_failure(self, finished: Callable[[], list[Any]] | None, device: torch.device) -> list[Any] | None:
         """The outputs of the call, if it was run: `finished` makes them on the current stream."""
