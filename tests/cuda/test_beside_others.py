@@ -72,6 +72,23 @@ def test_a_graph_without_work_is_no_matter_for_a_warning() -> None:
     assert airgraph.explain().to_dict()["counters"]["captures"] == 2
 
 
+@torch.no_grad()
+def test_a_capture_that_is_left_before_any_work_has_one_warning() -> None:
+    @torch.library.custom_op("airgraph_cuda::not_in_captures", mutates_args=())
+    def not_in_captures(x: torch.Tensor) -> torch.Tensor:
+        if torch.cuda.is_current_stream_capturing():
+            raise RuntimeError("not in a capture")
+        return x + 1
+
+    not_in_captures.register_fake(torch.empty_like)
+    call = torch.compile(not_in_captures, backend="airgraph")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", UserWarning)
+        assert call(torch.ones(3, device="cuda")).tolist() == [2.0] * 3
+    (message,) = [str(each.message) for each in said if each.category is UserWarning]
+    assert "not in a capture" in message
+
+
 _TWO_THREADS = """
 import os
 import threading

@@ -344,10 +344,7 @@ def _block_class() -> Any:
                 self._recover()
                 return
             try:
-                with warnings.catch_warnings():
-                    # Nothing is wrong with a graph that hands out views, or memory that nobody has written.
-                    warnings.filterwarnings("ignore", r"The \w+ Graph is empty")
-                    self._graph.capture_end()
+                self._end()
             except RuntimeError as error:
                 if self._has_pool():
                     # What was captured is well, and no operator's fault: it could not be made ready to run.
@@ -360,7 +357,7 @@ def _block_class() -> Any:
             if self._capture.device.is_capturing():
                 self._begun = True
                 with suppress(RuntimeError):
-                    self._graph.capture_end()
+                    self._end()
             if self._ended_well is None:
                 self._ended_well = self._has_pool()
             self._capture.discard(self._graph)
@@ -369,6 +366,13 @@ def _block_class() -> Any:
                 self._forgotten = True
                 device = self._capture.program.device
                 self._capture.device.forget_capture(device, self._pool, has_begun=self._begun)
+
+        def _end(self) -> None:
+            with warnings.catch_warnings():
+                # Nothing is wrong with a graph that hands out views, or memory that nobody has written; one that is
+                # left has its own reason.
+                warnings.filterwarnings("ignore", r"The \w+ Graph is empty")
+                self._graph.capture_end()
 
         def _has_pool(self) -> bool:
             """Whether the graph itself gives its pool back, as one does whose capture ended well."""
