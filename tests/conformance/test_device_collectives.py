@@ -6,9 +6,10 @@ around them. Real ones, by gloo, are in tests/runtime/cpu.
 
 from pathlib import Path
 
-from process import start_command
+import pytest
+from process import run_command, start_command
 
-_PROGRAM = """
+_BEGIN = """
 import sys
 import torch
 import torch.distributed as dist
@@ -20,8 +21,9 @@ import airgraph
 torch.set_grad_enabled(False)
 device = sys.argv[1]
 dist.init_process_group(f"{device}:fake", rank=0, world_size=2, store=FakeStore())
+"""
 
-
+_REPLAYED = """
 for tag in ("default", "comm"):
 
     def program(x, w):
@@ -39,12 +41,54 @@ for tag in ("default", "comm"):
 """
 
 
+# A rank that runs one more than the others would wait for ever, or take their next one's numbers.
+_COUNTED = """
+count = torch.zeros(1, device=device)
+library = torch.library.Library("_c10d_functional", "IMPL")
+
+def counted(x, op, group):
+    # Ranks agree about the capture by the least of what each says.
+    if op == "min":
+        return x.clone()
+    count.add_(1)
+    return x * 2
+
+for name in ("all_reduce", "all_reduce_"):
+    library.impl(name, counted, {"npu": "PrivateUse1"}.get(device, device.upper()), allow_override=True)
+
+def program(x):
+    return collectives.all_reduce(x.exp().log(), "sum", dist.group.WORLD) + 1
+
+call = torch.compile(program, backend="airgraph", fullgraph=True)
+x = torch.ones(4, device=device)
+if sys.argv[2:] == ["warmed"]:
+    airgraph.warmup(call, [(x,)])
+before = int(count.item())
+for number in range(1, 6):
+    torch.testing.assert_close(call(x * number), x * 2 * number + 1)
+print(before, int(count.item()) - before, airgraph.explain().to_dict()["graphs"][-1]["state"])
+"""
+
+
 def test_a_collective_is_replayed_where_the_program_puts_it(device: str, tmp_path: Path) -> None:
     """On the caller's stream, and on one of its own."""
     script = tmp_path / "program.py"
-    script.write_text(_PROGRAM)
+    script.write_text(_BEGIN + _REPLAYED)
     worst = {"SIMCUDA_SCHEDULE": "adversarial", "SIMCANN_SCHEDULE": "adversarial"}
     ran = start_command(str(script), device, device=device, **worst)
     assert ran.returncode == 0, ran.stderr
     # torch_npu says something of its own before.
     assert ran.stdout.splitlines()[-2:] == ["default captured 1 5", "comm captured 2 5"]
+
+
+@pytest.mark.parametrize("when", ["at_first_call", "warmed"])
+def test_a_rank_runs_each_collective_once_a_call(device: str, when: str, tmp_path: Path) -> None:
+    """And once more on every rank alike where a warm-up has to run the program before it is captured, as on CUDA."""
+    if device == "cpu":
+        pytest.skip("the engine has collectives of its own there")
+    script = tmp_path / "program.py"
+    script.write_text(_BEGIN + _COUNTED)
+    ran = run_command(str(script), device, when, device=device)
+    assert ran.returncode == 0, ran.stderr
+    runs_before = int(device == "cuda" and when == "warmed")
+    assert ran.stdout.splitlines()[-1] == f"{runs_before} 5 captured"
