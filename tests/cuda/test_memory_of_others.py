@@ -5,6 +5,7 @@ import gc
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -100,9 +101,11 @@ def test_workspaces_of_side_streams_belong_to_the_pool() -> None:
 
 
 _WITH_ANOTHER_ALLOCATOR = """
-import warnings, torch, airgraph
+import sys, warnings, torch, airgraph
 torch.set_grad_enabled(False)
-assert torch.cuda.get_allocator_backend() == "cudaMallocAsync"
+if sys.argv[2:]:
+    torch.cuda.memory.change_current_allocator(torch.cuda.memory.CUDAPluggableAllocator(sys.argv[2], "take", "give"))
+assert torch.cuda.get_allocator_backend() == sys.argv[1]
 call = torch.compile(lambda x: (x * 2).relu() + 1, backend="airgraph", dynamic=False)
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
@@ -112,10 +115,29 @@ print({name: count for name, count in airgraph.explain().to_dict()["counters"].i
 """
 
 
-def test_only_the_native_allocator_is_captured_with() -> None:
+_PLUGGED = """
+#include <stddef.h>
+#include <sys/types.h>
+int cudaMalloc(void** at, size_t nbytes);
+int cudaFree(void* at);
+void* take(ssize_t nbytes, int device, void* stream) { void* at = 0; return cudaMalloc(&at, nbytes) ? 0 : at; }
+void give(void* at, ssize_t nbytes, int device, void* stream) { cudaFree(at); }
+"""
+
+
+@pytest.mark.parametrize("allocator", ["cudaMallocAsync", "pluggable"])
+def test_only_the_native_allocator_is_captured_with(allocator: str, tmp_path: Path) -> None:
+    arguments, environment = [allocator], {}
+    if allocator == "pluggable":
+        source, library = tmp_path / "plugged.c", tmp_path / "plugged.so"
+        source.write_text(_PLUGGED)
+        subprocess.run(["cc", "-shared", "-fPIC", source, "-o", library], check=True)
+        arguments.append(str(library))
+    else:
+        environment["PYTORCH_CUDA_ALLOC_CONF"] = f"backend:{allocator}"
     done = subprocess.run(
-        [sys.executable, "-c", f"import simcuda\nsimcuda.enable()\n{_WITH_ANOTHER_ALLOCATOR}"],
-        env={**os.environ, "PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"},
+        [sys.executable, "-c", f"import simcuda\nsimcuda.enable()\n{_WITH_ANOTHER_ALLOCATOR}", *arguments],
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         timeout=300,
@@ -124,5 +146,5 @@ def test_only_the_native_allocator_is_captured_with() -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     results, said, counted = done.stdout.splitlines()
     assert results == "[1.0, 1.0, 1.0] [3.0, 3.0, 3.0] [5.0, 5.0, 5.0]"
-    assert "torch's allocator is 'cudaMallocAsync', and graphs are captured with 'native' only" in said
+    assert f"torch's allocator is {allocator!r}, and graphs are captured with 'native' only" in said
     assert counted == "{'eager_calls': 3}"
