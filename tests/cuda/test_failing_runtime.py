@@ -8,6 +8,9 @@ import torch
 from reports import counters
 from torch import Tensor
 
+import airgraph
+from airgraph.runtime.engine.loading import engine
+
 simcuda = pytest.importorskip("simcuda")
 pytestmark = pytest.mark.filterwarnings("ignore:airgraph")
 
@@ -19,9 +22,13 @@ def _program(x: Tensor) -> Tensor:
 @torch.no_grad()
 def test_pinned_memory_is_routed_to_no_pool_after_a_begin_that_failed() -> None:
     """torch routes it to the pool of a capture as it does the device's."""
-    call = torch.compile(_program, backend="airgraph", dynamic=False)
+    pool = airgraph.graph_pool_handle("cuda")
+    handle = tuple(pool.handle)
+    call = torch.compile(_program, backend="airgraph", dynamic=False, options={"use_graph_pool": pool})
     with simcuda.fail_once("cudaStreamBeginCapture"):
         call(torch.ones(4, device="cuda"))
+    # The allocator knows of none that it could end.
+    assert not engine().stop_host_routing("cuda:0", handle)
     pinned = torch.arange(5.0).pin_memory()
     moved = pinned.to("cuda", non_blocking=True)
     for rows in (4, 5, 6):
