@@ -19,6 +19,8 @@ class Model(torch.nn.Module):
     def forward(self, x):
         return torch.nn.functional.scaled_dot_product_attention(x, x, x) + 1
 
+for kind in sys.argv[3:]:
+    getattr(torch.backends.cuda, f"enable_{kind}_sdp")(False)
 model = Model()
 call = airgraph.inference.cache_compile(model.forward, cache_dir=sys.argv[1])
 with torch.no_grad():
@@ -43,6 +45,18 @@ def test_another_compute_capability_traces_anew(tmp_path: Path) -> None:
     other = start_command(*arguments, "2", device="cuda", SIMCUDA_CAPABILITY="8.0")
     assert said(other) == ["traced", "from a file"]
     assert said(run_command(*arguments, "1", device="cuda")) == ["from a file"]
+
+
+def test_another_choice_of_attention_traces_anew(tmp_path: Path) -> None:
+    """Which one is called is part of what was traced."""
+    program = tmp_path / "program.py"
+    program.write_text(_PROGRAM)
+    said = []
+    for without in ([], ["flash"], [], ["flash"], ["flash", "cudnn"]):
+        ran = run_command(str(program), str(tmp_path / "cache"), "1", *without, device="cuda")
+        assert ran.returncode == 0, ran.stderr
+        said.append(ran.stdout.strip().splitlines()[-1])
+    assert said == ["traced", "traced", "from a file", "from a file", "traced"]
 
 
 _OTHER_CARD = """
