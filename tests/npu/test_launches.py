@@ -40,10 +40,37 @@ def test_an_input_in_an_internal_format_is_copied_by_torch_npu(tmp_path: Path) -
     assert calls == [["aclrtMemcpyAsync", "aclrtMemcpyAsync", "launch aclnnInplaceCopy", "aclmdlRIExecuteAsync"]] * 2
 
 
-def _calls(tmp_path: Path, program: str) -> list[list[str]]:
+_QUEUED = """
+import os, torch, torch_npu, airgraph
+torch.set_grad_enabled(False)
+call = torch.compile(lambda x: x * 2, backend="airgraph", dynamic=False)
+x = torch.ones(4, device="npu")
+expected = torch.full((4,), 2.0 * 31)
+call(x)
+torch.npu.synchronize()
+for _ in range(3):
+    os.write(2, b"BEGIN\\n")
+    y = x
+    for _ in range(30):
+        y = y + 1
+    out = call(y)
+    os.write(2, b"END\\n")
+    assert torch.equal(out.cpu(), expected), out
+    # Else it is moved at the next call.
+    del out
+"""
+
+
+def test_a_plain_copy_comes_after_what_the_queue_holds(tmp_path: Path) -> None:
+    """It passes by the queue, in which what makes the input may still wait for the other thread."""
+    calls = _calls(tmp_path, _QUEUED, SIMCANN_SCHEDULE="adversarial")
+    assert calls == [["launch aclnnAdds"] * 30 + ["aclrtMemcpyAsync", "aclmdlRIExecuteAsync"]] * 3
+
+
+def _calls(tmp_path: Path, program: str, **environment: str) -> list[list[str]]:
     script = tmp_path / "program.py"
     script.write_text(program)
-    done = start_command(str(script), device="npu", SIMCANN_TRACE="stderr")
+    done = start_command(str(script), device="npu", SIMCANN_TRACE="stderr", **environment)
     assert done.returncode == 0, done.stderr
     return [
         [line.split("] ")[1].split(",")[0].split(" 0x")[0] for line in part.partition("END\n")[0].splitlines()]
