@@ -82,3 +82,44 @@ def test_these_and_no_others_read_on_the_host(request: pytest.FixtureRequest, mo
     # Those whose result depends on data, and a few that fake tensors do not serve.
     untraced = [name for name, reads in found.items() if reads is None]
     assert len(untraced) <= len(found) / 10, untraced
+
+
+def _shaped(*sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.empty(sizes, dtype=dtype, device="meta")
+
+
+_ATEN = torch.ops.aten
+_LINE = _shaped(4)
+_HALF = {"mat2": _shaped(2, 8, 8, dtype=torch.float16), "offs": _shaped(2, dtype=torch.int32)}
+_OBSERVED = (_LINE, *(_shaped(1) for _ in range(6)), 0.9, 0, 255, -1)
+
+
+# Those that no operator's first sample above calls, by the arguments that decide.
+@pytest.mark.parametrize(
+    ("op", "args", "kwargs", "reads"),
+    [
+        pytest.param(_ATEN._grouped_mm.default, (_shaped(4, 8, dtype=torch.float16),), _HALF, True, id="grouped_mm"),
+        pytest.param(
+            _ATEN._grouped_mm.default,
+            (_shaped(2, 4, 8, dtype=torch.float16), _HALF["mat2"]),
+            {},
+            False,
+            id="grouped_mm_of_equal_groups",
+        ),
+        pytest.param(_ATEN.randint_like.Tensor, (_LINE, _shaped()), {}, True, id="randint_like_tensor"),
+        pytest.param(_ATEN.randint_like.default, (_LINE, 9), {}, False, id="randint_like_number"),
+        pytest.param(_ATEN._fused_moving_avg_obs_fq_helper.default, (*_OBSERVED, True), {}, True, id="observed_by_row"),
+        pytest.param(_ATEN._fused_moving_avg_obs_fq_helper.default, (*_OBSERVED, False), {}, False, id="observed"),
+        pytest.param(_ATEN._ctc_loss_backward.default, (), {}, True, id="ctc_loss_backward"),
+        pytest.param(_ATEN.batch_norm_gather_stats.default, (), {}, True, id="batch_norm_gather_stats"),
+        pytest.param(
+            _ATEN.masked_scatter_backward.default, (_LINE, _LINE > 0, [4]), {}, True, id="masked_scatter_backward"
+        ),
+        pytest.param(_ATEN.linalg_lstsq.default, (_shaped(4, 4), _shaped(4, 1)), {}, True, id="linalg_lstsq"),
+        pytest.param(_ATEN.add.Tensor, (_LINE, _LINE), {}, False, id="add"),
+    ],
+)
+def test_what_is_read_on_the_host(
+    op: torch._ops.OpOverload, args: tuple[object, ...], kwargs: dict[str, object], reads: bool
+) -> None:
+    assert (host_read(op, args, kwargs) is not None) is reads
