@@ -59,7 +59,9 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.timeout(1200)
 def test_the_example_runs_in_a_fresh_environment_on_the_native_engine(python: Path, tmp_path: Path) -> None:
     script = tmp_path / "example.py"
-    script.write_text(_example() + _ENDS_NATIVE)
+    # Which builds of torch the wheel is shown to serve: this one here, that of CUDA below.
+    version = f"assert __import__('torch').__version__ == {torch.__version__!r}\n"
+    script.write_text(_example() + _ENDS_NATIVE + version)
     printed = _run([python, "-W", "error::UserWarning:airgraph", script], tmp_path)
     assert "captured" in printed
     assert "airgraph" in _run([python.parent / "airgraph", "--version"], tmp_path)
@@ -85,8 +87,9 @@ def test_another_torch_than_it_was_built_for_is_named(python: Path, tmp_path: Pa
 def test_the_same_wheel_serves_the_cuda_build(wheel: Path, tmp_path: Path) -> None:
     python = _ROOT / ".venv-cuda" / "bin" / "python"
     simulated = _ROOT / "simcuda" / "build" / "lib"
-    if not python.exists() or not (simulated / "libcudart.so.13").exists():
-        pytest.skip("there is no CUDA build of torch here: see make test-cuda")
+    for missing in (python, simulated / "libcudart.so.13"):
+        if not missing.exists():
+            pytest.skip(f"there is no {missing.relative_to(_ROOT)}: make test-cuda makes the CUDA build's environment")
     folder = tmp_path / "installed"
     _run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", folder, wheel], tmp_path)
     script = tmp_path / "example.py"
