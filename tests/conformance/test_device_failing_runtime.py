@@ -27,9 +27,7 @@ def _failing(device: str, calls: dict[str, str], *, calls_before: int = 0, statu
         pytest.skip("calls fail by request of simulated runtimes only")
     if device not in calls:
         pytest.skip(f"{device} has no such call")
-    return importlib.import_module(name).fail_once(
-        calls[device], calls_before=calls_before, status=status
-    )
+    return importlib.import_module(name).fail_once(calls[device], calls_before=calls_before, status=status)
 
 
 def _program(x: Tensor) -> Tensor:
