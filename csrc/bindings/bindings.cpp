@@ -205,6 +205,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
           py::arg("rounds"))
       .def("__len__", &Tape::size)
       .def_property_readonly("taken", &Tape::taken)
+      .def_property_readonly("shared_loops", &Tape::shared_loops)
       .def_property_readonly("is_divided_by_aten", &Tape::is_divided_by_aten);
 
   py::enum_<LiveOutputs>(m, "LiveOutputs")
@@ -343,7 +344,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       py::arg("conj"), py::arg("neg"));
   m.def("simd_level", &at::get_cpu_capability);
   m.def("kernel_count", &kernel_count);
+  m.def("own_level", &own::level_name);
   m.def("use_dots", &own::use_dots, py::arg("wanted"));
+  m.def("may_use_dots", &own::may_use_dots);
   m.def("reads_several_places", &own::reads_several_places);
   m.def("read_several_places", &own::read_several_places, py::arg("wanted"));
   m.def("has_kernel", [](const std::string& name, const std::string& overload) {

@@ -39,6 +39,9 @@ class ParallelLoop final : public Helped {
   // All parts, one thread's or several threads'; returns when they are done. part_ns: about how long one takes.
   static void run(size_t parts, size_t part_ns, Body body, const void* context);
 
+  // How many loops were shared so far.
+  size_t shared() const { return state_.load(std::memory_order_relaxed) >> kLoopShift; }
+
   // That may share the next loop of the calling thread.
   static size_t threads_of_next();
 

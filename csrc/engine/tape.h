@@ -60,6 +60,8 @@ class Tape {
   size_t size() const { return entries_.size(); }
   // Calls that an earlier one runs with it, as one loop.
   size_t taken() const { return taken_.size(); }
+  // Loops of kernels so far whose parts other threads might take.
+  size_t shared_loops() const { return loop_ == nullptr ? 0 : loop_->shared(); }
   // Whether ATen divides a call among threads of its own: then loops are shared among these.
   bool is_divided_by_aten() const { return is_divided_by_aten_; }
 

@@ -281,6 +281,14 @@ def test_where_it_is_read_is_known_for_this_processor(places: Callable[[bool | N
     assert engine().reads_several_places() == known
 
 
+def test_the_instruction_set_is_what_the_environment_allows() -> None:
+    """Else `test_every_instruction_set` below would run one of them three times."""
+    allowed = os.environ.get("ATEN_CPU_CAPABILITY") or torch.backends.cpu.get_cpu_capability()
+    level = {"default": "scalar", "avx2": "AVX2", "avx512": "AVX512"}.get(allowed.lower(), "scalar")
+    assert engine().own_level() == level
+    assert engine().may_use_dots() == (level == "AVX512" and os.environ.get("AIRGRAPH_CPU_DOTS") != "0")
+
+
 def test_exact_kernels_are_eagers() -> None:
     left, right = torch.randn(1, 64), torch.randn(64, 64).t()
     out = torch.empty(1, 64)

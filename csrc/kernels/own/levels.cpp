@@ -33,9 +33,20 @@ Level level() {
 std::atomic<bool> dots_wanted{true};
 std::atomic<int> places_wanted{-1};  // as is known to be faster
 
-bool may_use_dots() { return level() == Level::avx512 && dots_wanted.load(std::memory_order_relaxed); }
-
 }  // namespace
+
+const char* level_name() {
+  switch (level()) {
+    case Level::avx512:
+      return "AVX512";
+    case Level::avx2:
+      return "AVX2";
+    default:
+      return "scalar";
+  }
+}
+
+bool may_use_dots() { return level() == Level::avx512 && dots_wanted.load(std::memory_order_relaxed); }
 
 bool reads_several_places() {
   static const bool is_faster = [] {

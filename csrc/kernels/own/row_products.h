@@ -46,8 +46,13 @@ bool reads_several_places();
 // As wanted from now on, by products that are prepared then; nothing: by default.
 void read_several_places(std::optional<bool> wanted);
 
+// Of which instruction set all kernels of ours are here: "AVX512", "AVX2" or "scalar".
+const char* level_name();
+
 // Whether kernels that are chosen from now on may use instructions beyond those that ATen asks for; they may at first.
 void use_dots(bool wanted);
+// Whether they may, of a level that has any.
+bool may_use_dots();
 
 RowProductsFn scalar_row_products(Element element);
 // Null where they are not compiled in.
