@@ -1,5 +1,6 @@
 """Weights in huge pages: what moves, what follows, and what graphs make of it."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,28 @@ def test_the_kernel_has_them_in_huge_pages() -> None:
     assert placed.huge_nbytes % HUGE_PAGE == 0 or placed.huge_nbytes == placed.nbytes
     assert placed.huge_nbytes <= placed.nbytes == 2048 * 4096 * 4 + 4096 * 4
     assert str(placed).startswith("32.0 MiB of weights placed, ")
+
+
+def flags_of(address: int) -> list[str]:
+    """What the kernel was asked for about the memory at an address, as /proc tells it."""
+    is_here = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if bounds := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
+            is_here = int(bounds[1], 16) <= address < int(bounds[2], 16)
+        elif is_here and line.startswith("VmFlags:"):
+            return line.split()[1:]
+    return []
+
+
+@needs_engine
+def test_the_kernel_is_asked_for_huge_pages() -> None:
+    """Whether or not it has some now."""
+    model = nn.Linear(2048, 4096)
+    if not flags_of(model.weight.data_ptr()) or not Path("/sys/kernel/mm/transparent_hugepage").exists():
+        pytest.skip("this kernel does not tell, or has no huge pages")
+    airgraph.cpu.place_weights(model)
+    first = model.weight.data_ptr()
+    assert all("hg" in flags_of(each) for each in (first, first + model.weight.nbytes - 1, model.bias.data_ptr()))
 
 
 @needs_engine
