@@ -169,6 +169,9 @@ def test_heads_are_not_repeated_for_a_decode_step() -> None:
     out, found = changes(grouped, *args)
     assert found["decode_attention"] == 1
     torch.testing.assert_close(out, grouped(*args))
+    (graph,) = airgraph.explain().to_dict()["graphs"]
+    # No clone of the keys and values with their heads repeated, and no view that would lead to one.
+    assert graph["nodes"] == 1
     assert out.stride() == grouped(*args).stride()
 
 
