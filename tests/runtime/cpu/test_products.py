@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -84,6 +85,43 @@ def test_small_products_and_exact_kernels_are_not_measured(folder: Path, monkeyp
     assert ways() == ["own"]
     compiled(Net(), kernels="exact")(torch.randn(24, 128))
     assert not asked and len(ways()) == 1
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("pack_weights", [False, True])
+def test_the_graphs_own_weights_are_measured_in_order(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, pack_weights: bool
+) -> None:
+    """One weight again and again would stay in the cache, where every way is fast."""
+    native, multiplied = engine(), list[int]()
+
+    def recorded(**call: Any) -> Any:
+        multiplied.append(call["args"][-1].data_ptr())
+        return native.RecordedCall(**call)
+
+    names = {name: getattr(native, name) for name in ("Tape", "PackedWeight", "distrust_packed_weights")}
+    monkeypatch.setattr(module, "engine", lambda: SimpleNamespace(**names, RecordedCall=recorded))
+    net, x = torch.nn.Sequential(*(torch.nn.Linear(128, 128) for _ in range(4))), torch.randn(24, 128)
+    torch.testing.assert_close(compiled(net, pack_weights=pack_weights)(x), net(x))
+    own = [layer.weight.data_ptr() for layer in net]
+    assert multiplied == own * (3 if pack_weights else 2)
+
+
+@torch.no_grad()
+def test_times_of_another_machine_are_not_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = told(monkeypatch, own=1000.0, aten=500.0)
+    compiled(Net())(torch.randn(24, 128))
+    known = json.loads((folder / FILE).read_text())
+    others = {"another processor, AVX512": known["machines"][_machine()]}
+    monkeypatch.setenv("AIRGRAPH_CACHE_DIR", str(folder / "moved"))
+    (folder / "moved").mkdir()
+    (folder / "moved" / FILE).write_text(json.dumps({**known, "machines": others}))
+    torch._dynamo.reset()
+    compiled(Net())(torch.randn(24, 128))
+    assert asked == [1, 1, 1, 1]
+    # Where it is this folder that both machines have, each keeps its own.
+    kept = json.loads((folder / "moved" / FILE).read_text())["machines"]
+    assert kept == {**others, _machine(): known["machines"][_machine()]}
 
 
 @torch.no_grad()
