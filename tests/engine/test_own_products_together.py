@@ -107,3 +107,43 @@ def test_a_timeline_tells_them_apart() -> None:
     assert tape.taken == 1
     assert len(tape.timeline(3)) == 2
     assert tape.taken == 0
+
+
+def _loops(weights: list[Tensor], rows: int = 1, threads: int = 2) -> int:
+    """How many loops of each replay threads may share."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        tape = engine().Tape()
+        x = torch.randn(rows, _K).to(weights[0].dtype if weights[0].is_floating_point() else torch.bfloat16)
+        for weight in weights:
+            name, extra = ("aten::mm", ()) if weight.dtype is x.dtype else ("airgraph::mixed_mm", (None,))
+            out = torch.empty(rows, weight.shape[1], dtype=x.dtype)
+            assert append(tape, name, x, weight, *extra, out=out) == "own"
+        assert tape.shared_loops == 0
+        for _ in range(10):
+            tape.replay()
+        loops, rest = divmod(tape.shared_loops, 10)
+        assert rest == 0
+        return int(loops)
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
+@pytest.mark.parametrize("rows", [1, 8])
+def test_only_what_is_worth_a_second_thread_is_shared(rows: int, dtype: torch.dtype) -> None:
+    """By what is read: a part for one thread is of 64 kB."""
+    rows_of_a_part = 64 * 1024 // (_K * dtype.itemsize)
+    assert _loops([_weight(rows_of_a_part - 8, dtype)], rows) == 0
+    assert _loops([_weight(2 * rows_of_a_part + 8, dtype)], rows) == 1
+
+
+def test_small_products_are_shared_where_together_they_are_worth_it() -> None:
+    small = [_weight(48) for _ in range(4)]
+    assert _loops(small[:2]) == 0
+    assert _loops(small) == 1
+
+
+def test_on_one_thread_nothing_is_shared() -> None:
+    assert _loops([_weight(2000)], threads=1) == 0

@@ -16,10 +16,35 @@ from airgraph.runtime.cpu import beside
 beside._LEAST_GAIN_NS = float("-inf")
 beside._cores = lambda: 2
 """
+# What has workers: streams that run beside one another, and loops of kernels of our own.
+_CALLS = {
+    "streams": """
+torch.set_num_threads(1)
+model, x, options = TwoStacks(), torch.randn(3, 16), {"kernels": "exact"}
+""",
+    "products": """
+torch.set_num_threads(2)
+model, x, options = torch.nn.Sequential(*(torch.nn.Linear(600, 600) for _ in range(4))), torch.randn(1, 600), {}
+""",
+}
+_CALL = """
+torch.set_grad_enabled(False)
+threads = lambda: set(os.listdir("/proc/self/task"))
+# What torch starts by itself.
+eagers = model(x)
+torch.compile(lambda x: x + 1, backend="airgraph")(x)
+before = threads()
+call = torch.compile(model, backend="airgraph", fullgraph=True, options=options)
+expected = call(x).clone()
+torch.testing.assert_close(expected, eagers)
+for _ in range(100):
+    call(x)
+workers = threads() - before
+"""
 
 
-def _run(program: str) -> str:
-    return output_of(_SETUP, program)
+def _run(*program: str) -> str:
+    return output_of(_SETUP, *program)
 
 
 @native
@@ -71,40 +96,34 @@ def test_intra_op_threads_are_divided_among_the_streams() -> None:
 
 
 @native
-def test_workers_sleep_when_nothing_is_replayed() -> None:
-    output = _run("""
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="counts threads as Linux shows them")
+@pytest.mark.parametrize("of", _CALLS)
+def test_workers_sleep_when_nothing_is_replayed(of: str) -> None:
+    workers, seconds = _run(
+        _CALLS[of],
+        _CALL,
+        """
         import time
-        torch.set_grad_enabled(False)
-        torch.set_num_threads(1)
-        model, x = TwoStacks(), torch.randn(3, 16)
-        call = torch.compile(model, backend="airgraph", fullgraph=True, options={"kernels": "exact"})
-        for _ in range(100):
-            call(x)
         time.sleep(0.05)
         begin = time.process_time()
         time.sleep(0.4)
-        print(time.process_time() - begin)
-    """)
+        print(len(workers), time.process_time() - begin)
+        """,
+    ).split()
     # Spinning, a worker would take all of it.
-    assert float(output) < 0.2
+    assert workers == "1" and float(seconds) < 0.2
 
 
 @native
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="holds threads as Linux lets a process do it")
-def test_what_a_worker_does_not_begin_the_calling_thread_runs() -> None:
-    output = _run("""
+@pytest.mark.parametrize("of", _CALLS)
+def test_what_a_worker_does_not_begin_the_calling_thread_runs(of: str) -> None:
+    output = _run(
+        _CALLS[of],
+        _CALL,
+        """
         import ctypes, signal, time
-        torch.set_grad_enabled(False)
-        torch.set_num_threads(1)
-        model, x = TwoStacks(), torch.randn(3, 16)
-        threads = lambda: set(os.listdir("/proc/self/task"))
-        torch.compile(lambda x: x + 1, backend="airgraph")(x)
-        before = threads()
-        call = torch.compile(model, backend="airgraph", fullgraph=True, options={"kernels": "exact"})
-        expected = model(x)
-        for _ in range(100):
-            call(x)
-        (worker,) = threads() - before
+        (worker,) = workers
         # A thread within `pause` as its handler of one signal stands still until it has handled another.
         libc = ctypes.CDLL(None)
         for number, handler in ((signal.SIGUSR1, libc.pause), (signal.SIGUSR2, libc.abs)):
@@ -123,7 +142,8 @@ def test_what_a_worker_does_not_begin_the_calling_thread_runs() -> None:
         print(is_held(True), all(torch.equal(call(x), expected) for _ in range(200)), is_held(True))
         libc.tgkill(os.getpid(), int(worker), signal.SIGUSR2)
         print(is_held(False), all(torch.equal(call(x), expected) for _ in range(200)))
-    """)
+        """,
+    )
     assert output.splitlines() == ["True True True", "False True"]
 
 
