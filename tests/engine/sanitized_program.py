@@ -1,6 +1,12 @@
-"""What the sanitizers watch: capture, replay, errors, held outputs and threads, without torch.compile."""
+"""What the sanitizers watch: capture, replay, errors, held outputs and threads, without torch.compile.
+
+python sanitized_program.py [kernels]
+
+kernels: only kernels of our own, as for each instruction set that they have.
+"""
 
 import gc
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -147,6 +153,73 @@ def kernels_of_our_own() -> None:
     torch.set_num_threads(1)
 
 
+def appended(tape: Any, name: str, args: tuple[Any, ...], outs: list[torch.Tensor], packed: Any = None) -> str:
+    """One more call of a tape; which tier serves it."""
+    native = engine()
+    given = {"args": args, "kwargs": {}, "outs": outs, "fresh": [True] * len(outs), "needed": [True] * len(outs)}
+    call = native.RecordedCall(
+        name=name, overload="", **given, out_overload=None, redispatch=False, exact=False, packed=packed
+    )
+    return str(tape.append(call))
+
+
+def rows_and_attention() -> None:
+    """In three types, of sizes that are no vector's, with operands that end where their memory does."""
+    torch.set_num_threads(3)
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        for count in (1, 17, 333, 1000):
+            tape, x = engine().Tape(), torch.randn(3, count).to(dtype)
+            weight, batch, many = x[0].clone(), torch.randn(4, 2, count).to(dtype), torch.randn(4, 9, count).to(dtype)
+            query, key, mask = batch[None], many[None, :2].contiguous(), torch.zeros(2, 9, dtype=dtype)
+            normed, soft, seen = (torch.empty_like(each) for each in (x, x, query))
+            sums = [torch.empty(3, 1, dtype=dtype) for _ in range(2)]
+            taken, added = torch.empty(2, count, dtype=dtype), torch.empty(4, 2, 9, dtype=dtype)
+            bias = torch.randn(9).to(dtype)
+            calls: list[tuple[str, tuple[Any, ...], list[torch.Tensor]]] = [
+                ("aten::native_layer_norm", (x, [count], weight, weight, 1e-5), [normed, *sums]),
+                ("aten::_softmax", (x, -1, False), [soft]),
+                ("aten::index_select", (x, 0, torch.tensor([2, 0])), [taken]),
+                ("aten::baddbmm", (bias, batch, many.mT), [added]),
+                ("airgraph::decode_attention", (query, key, key, mask, 0.1), [seen]),
+            ]
+            for each in calls:
+                assert appended(tape, *each) == "own", (each[0], dtype, count)
+            for _ in range(3):
+                tape.replay()
+            near = {"rtol": 0.02, "atol": 0.02}
+            torch.testing.assert_close(normed, nn.functional.layer_norm(x, [count], weight, weight), **near)
+            torch.testing.assert_close(soft, x.softmax(-1), **near)
+            torch.testing.assert_close(added, torch.baddbmm(bias, batch, many.mT), rtol=0.05, atol=0.5)
+            assert torch.equal(taken, x[[2, 0]]) and seen.isfinite().all()
+    torch.set_num_threads(1)
+
+
+def loops_that_threads_of_openmp_share() -> None:
+    """Beside calls that ATen divides; on as many threads as there are at each replay, by two threads' tapes."""
+    torch.set_num_threads(2)
+
+    def work(seed: int) -> None:
+        torch.set_num_threads(2)
+        tape, x, many = engine().Tape(), torch.randn(8, 576), torch.full((200, 400), float(seed))
+        weight, out, soft = torch.randn(1536, 576), torch.empty(8, 1536), torch.empty(200, 400)
+        assert appended(tape, "aten::mm", (x, weight.t()), [out]) == "own"
+        appended(tape, "aten::_softmax", (many, -1, False), [soft])
+        assert tape.is_divided_by_aten
+        for _ in range(40):
+            out.zero_()
+            tape.replay()
+            torch.testing.assert_close(out, x @ weight.t(), rtol=1e-4, atol=1e-3)
+        assert tape.shared_loops == 40
+
+    work(0)
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    torch.set_num_threads(1)
+
+
 def products_of_many_rows_and_of_integers() -> None:
     """Some end in parts of a panel and of a group; parts of a loop are shared among threads."""
     native = engine()
@@ -167,11 +240,7 @@ def products_of_many_rows_and_of_integers() -> None:
             ]
             tape = native.Tape()
             for (name, args, packed), out in zip(calls, outs, strict=True):
-                given = {"args": args, "kwargs": {}, "outs": [out], "fresh": [True], "needed": [True]}
-                call = native.RecordedCall(
-                    name=name, overload="", **given, out_overload=None, redispatch=False, exact=False, packed=packed
-                )
-                assert tape.append(call) == "own"
+                assert appended(tape, name, args, [out], packed) == "own"
             for _ in range(3):
                 tape.replay()
                 torch.testing.assert_close(outs[0], left @ weight.t(), rtol=1e-4, atol=1e-3)
@@ -264,11 +333,14 @@ def calls_through_a_door() -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    replay_by_hand()
-    failing_kernel()
-    streams_beside_one_another()
+    if sys.argv[1:] != ["kernels"]:
+        replay_by_hand()
+        failing_kernel()
+        streams_beside_one_another()
+        held_outputs_and_threads()
+        calls_through_a_door()
     kernels_of_our_own()
     products_of_many_rows_and_of_integers()
-    held_outputs_and_threads()
-    calls_through_a_door()
-    print("sanitized program passed")
+    rows_and_attention()
+    loops_that_threads_of_openmp_share()
+    print(f"sanitized program passed by {engine().own_level()} kernels")
