@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from own_calls import by_engine, lying, values
 from torch import Tensor
 
@@ -57,6 +59,45 @@ def test_a_table_may_lie_apart(how: str) -> None:
     numbers = torch.tensor([[1, 2, 3], [9, 0, 10]])
     assert embedding(table, numbers, out) == "own"
     assert torch.equal(out, table[numbers])
+
+
+@given(
+    shape=st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    dim=st.integers(0, 3),
+    count=st.integers(1, 12),
+    take=st.sampled_from([embedding, index_select, index]),
+    how=st.tuples(*[st.sampled_from(["dense", "offset", "gaps"])] * 2),
+    is_short=st.booleans(),
+    dtype=st.sampled_from(DTYPES),
+    seed=st.integers(0, 2**20),
+)
+def test_whatever_is_taken_of_whatever(
+    shape: list[int],
+    dim: int,
+    count: int,
+    take: Callable[..., str],
+    how: tuple[str, str],
+    is_short: bool,
+    dtype: torch.dtype,
+    seed: int,
+) -> None:
+    if take is embedding:
+        shape = (shape * 2)[:2]
+    dim = dim % len(shape) if take is index_select else 0
+    table = lying(table_of(*shape, dtype=dtype), how[0])
+    least = -shape[0] if take is index else 0
+    generator = torch.Generator().manual_seed(seed)
+    numbers = torch.randint(least, shape[dim], (count,), generator=generator)
+    numbers = numbers.int() if is_short else numbers
+    expected = table.index_select(dim, numbers.long() % shape[dim])
+    out = lying(torch.zeros_like(expected), how[1])
+    memory = torch.empty(0, dtype=dtype).set_(out.untyped_storage())
+    before = memory.clone()
+    tier = take(table, numbers, out, *((dim,) if take is index_select else ()))
+    assert tier == "own" or "gaps" in how
+    assert torch.equal(out, expected)
+    out.zero_()
+    assert torch.equal(memory, before), "it wrote beside its result"
 
 
 @pytest.mark.parametrize("dim", [0, 1, 2, -1, -3])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from own_calls import by_engine, further_off, lying, values
 from torch import Tensor
 
@@ -72,6 +74,68 @@ def test_groups_are_not_further_from_float64_than_eager(with_zeros: bool, rows: 
         doubles = [None if each is None else each if each.dtype is torch.int8 else each.double() for each in args]
         exact.append(GROUPED_MM(*doubles))
     assert further_off(ours, theirs, exact) <= 1.02
+
+
+@given(
+    rows=st.integers(1, 8),
+    n=st.integers(1, 90),
+    groups=st.integers(1, 12),
+    of_group=st.integers(1, 70),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
+    has_zeros=st.booleans(),
+    has_bias=st.booleans(),
+    transposed=st.booleans(),
+    how=st.tuples(*[st.sampled_from(["dense", "offset", "gaps"])] * 2, *[st.sampled_from(["dense", "offset"])] * 4),
+    seed=st.integers(0, 2**20),
+)
+def test_wherever_the_tensors_of_groups_lie(
+    rows: int,
+    n: int,
+    groups: int,
+    of_group: int,
+    dtype: torch.dtype,
+    has_zeros: bool,
+    has_bias: bool,
+    transposed: bool,
+    how: tuple[str, ...],
+    seed: int,
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    k = groups * of_group
+    left = lying(values(rows, k, dtype=dtype, generator=generator), how[0])
+    left = left.t().contiguous().t() if transposed else left
+    out = lying(torch.zeros(rows, n, dtype=dtype), how[1])
+    right = lying(whole(n, k, seed=seed), how[2])
+    scale = lying((torch.rand(n, groups, generator=generator) + 0.01).to(dtype), how[3])
+    zero = lying(whole(n, groups, seed=seed + 1), how[4]) if has_zeros else None
+    bias = lying(values(n, dtype=dtype, generator=generator), how[5]) if has_bias else None
+    memory = torch.empty(0, dtype=dtype).set_(out.untyped_storage())
+    before = memory.clone()
+    assert by_engine("airgraph::grouped_mm", left, right, scale, zero, bias, out=out) == "own"
+    factors = scale.double().repeat_interleave(of_group, 1)
+    shift = torch.zeros(1) if zero is None else zero.double().repeat_interleave(of_group, 1)
+    exact = left.double() @ ((right.double() - shift) * factors).t()
+    largest = left.double().abs() @ ((right.double().abs() + shift.abs()) * factors).t()
+    if bias is not None:
+        exact, largest = exact + bias.double(), largest + bias.double().abs()
+    # One rounding of the result, and those of the sums.
+    allowed = torch.finfo(dtype).eps * exact.abs() + largest * ((of_group + groups + 2) * 6e-8) + 6e-8
+    is_number = exact.abs() <= torch.finfo(dtype).max
+    assert bool(((out.double() - exact).abs() <= allowed)[is_number & out.isfinite()].all())
+    assert torch.equal(out.isfinite() | (exact.abs() > 0.99 * torch.finfo(dtype).max), torch.ones_like(out).bool())
+    out.zero_()
+    assert torch.equal(memory, before), "it wrote beside its result"
+
+
+def test_a_matrix_of_groups_with_gaps_is_as_good() -> None:
+    left, right, scale, zero = grouped(2, 40, 64, 4, torch.float32, with_zeros=True)
+    assert right is not None and scale is not None and zero is not None
+    expected = GROUPED_MM(left, right, scale, zero)
+    for spread in range(3):
+        apart = [lying(each, "gaps" if spread == i else "dense") for i, each in enumerate((right, scale, zero))]
+        out = torch.empty(2, 40)
+        by_engine("airgraph::grouped_mm", left, *apart, out=out)
+        torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_scales_of_another_type() -> None:

@@ -38,28 +38,26 @@ def product(name: str, left: Tensor, right: Tensor, *extra: Tensor, dtype: torch
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("rows", [1, 3, 8])
-@pytest.mark.parametrize("kind", ["mm", "addmm", "bmm", "int8", "int8 scaled"])
+@pytest.mark.parametrize("kind", ["mm", "addmm", "bmm", "baddbmm", "int8", "int8 scaled"])
 def test_they_are_not_further_from_float64_than_eager(kind: str, rows: int, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(rows)
     ours, theirs, exact = [], [], []
     for n, k in SIZES:
-        batch = (2,) if kind == "bmm" else ()
+        batch = (2,) if "bmm" in kind else ()
         left = values(*batch, rows, k, dtype=dtype, generator=generator)
         stored = torch.int8 if kind.startswith("int8") else dtype
         right = values(*batch, n, k, dtype=stored, generator=generator).transpose(-1, -2)
-        extra = [values(n, dtype=dtype, generator=generator)] if kind in ("addmm", "int8 scaled") else []
-        name = {"mm": "aten::mm", "addmm": "aten::addmm", "bmm": "aten::bmm"}.get(kind, "airgraph::mixed_mm")
+        extra = [values(n, dtype=dtype, generator=generator)] if "add" in kind or "scaled" in kind else []
+        name = "airgraph::mixed_mm" if kind.startswith("int8") else f"aten::{kind}"
         args: tuple[Any, ...] = (left, right, *extra)
-        if kind == "addmm":
+        if "add" in kind:
             args = (*extra, left, right)
         elif kind == "int8":
             args = (left, right, None)
         out = torch.empty(*batch, rows, n, dtype=dtype)
         assert by_engine(name, *args, out=out) == "own"
         ours.append(out)
-        theirs.append(
-            torch.addmm(*extra, left, right) if kind == "addmm" else product(name, left, right, *extra, dtype=dtype)
-        )
+        theirs.append(getattr(torch, kind)(*args) if "add" in kind else product(name, left, right, *extra, dtype=dtype))
         exact.append(product(name, left, right, *extra, dtype=torch.float64))
     assert further_off(ours, theirs, exact) <= 1.02
 
@@ -165,28 +163,53 @@ def test_many_matrices_share_the_parts_of_a_loop(batch: int, n: int, k: int) -> 
     n=st.integers(1, 90),
     k=st.integers(1, 400),
     dtype=st.sampled_from(FLOATS),
-    stored=st.sampled_from(["same", "int8"]),
-    how=st.tuples(*[st.sampled_from(["dense", "offset", "gaps"])] * 3),
+    name=st.sampled_from(["aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "airgraph::mixed_mm"]),
+    batch=st.integers(1, 4),
+    bias_of=st.sampled_from(["columns", "rows", "all"]),
+    how=st.tuples(*[st.sampled_from(["dense", "offset", "gaps"])] * 4),
     transposed=st.booleans(),
+    threads=st.sampled_from([1, 2]),
     seed=st.integers(0, 2**20),
 )
 def test_wherever_their_tensors_lie(
-    rows: int, n: int, k: int, dtype: torch.dtype, stored: str, how: tuple[str, str, str], transposed: bool, seed: int
+    rows: int,
+    n: int,
+    k: int,
+    dtype: torch.dtype,
+    name: str,
+    batch: int,
+    bias_of: str,
+    how: tuple[str, ...],
+    transposed: bool,
+    threads: int,
+    seed: int,
 ) -> None:
     generator = torch.Generator().manual_seed(seed)
-    left = lying(values(rows, k, dtype=dtype, generator=generator), how[0])
+    batches = (batch,) if "bmm" in name else ()
+    stored = torch.int8 if "mixed" in name else dtype
+    left = lying(values(*batches, rows, k, dtype=dtype, generator=generator), how[0])
     if transposed:
-        left = left.t().contiguous().t()
-    right = lying(values(n, k, dtype=torch.int8 if stored == "int8" else dtype, generator=generator), how[1]).t()
-    out = lying(torch.zeros(rows, n, dtype=dtype), how[2])
+        left = left.mT.contiguous().mT
+    right = lying(values(*batches, n, k, dtype=stored, generator=generator), how[1]).mT
+    out = lying(torch.zeros(*batches, rows, n, dtype=dtype), how[2])
     memory = torch.empty(0, dtype=dtype).set_(out.untyped_storage())
     before = memory.clone()
-    name, extra = ("airgraph::mixed_mm", (None,)) if stored == "int8" else ("aten::mm", ())
-    assert by_engine(name, left, right, *extra, out=out) == "own"
-    exact = left.double() @ right.double()
-    scale = (left.double().abs() @ right.double().abs()).clamp_min(1e-30)
+    args: tuple[Any, ...] = (left, right)
+    exact, scale = left.double() @ right.double(), (left.double().abs() @ right.double().abs()).clamp_min(1e-30)
+    if "mixed" in name:
+        args = (left, right, None)
+    elif "add" in name:
+        shape = {"columns": (n,), "rows": (rows, 1), "all": (*batches, rows, n)}[bias_of]
+        bias = lying(values(*shape, dtype=dtype, generator=generator), how[3])
+        args, exact, scale = (bias, left, right), exact + bias.double(), scale + bias.double().abs()
+    threads_before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        assert by_engine(name, *args, out=out) == "own"
+    finally:
+        torch.set_num_threads(threads_before)
     # One rounding of the result, and those of the sums, of which no chain is longer than k.
-    allowed = torch.finfo(dtype).eps * exact.abs() + scale * (k * 6e-8)
+    allowed = torch.finfo(dtype).eps * exact.abs() + scale * ((k + 1) * 6e-8)
     if dtype is torch.float16:
         allowed = allowed + 6e-8
         exact = torch.where(exact.abs() > 65504, exact.half().double(), exact)
@@ -210,18 +233,25 @@ def test_what_is_no_number_comes_through_as_in_eager(bad: float, dtype: torch.dt
             spoiled[place] = before
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_the_number_of_threads_does_not_change_a_bit(threads: int) -> None:
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", ["aten::mm", "aten::baddbmm", "airgraph::mixed_mm"])
+@pytest.mark.parametrize("threads", [2, 3])
+def test_the_number_of_threads_does_not_change_a_bit(threads: int, name: str, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(0)
-    left = values(3, 700, dtype=torch.float32, generator=generator)
-    right = values(900, 700, dtype=torch.float32, generator=generator).t()
+    batches = (3,) if "bmm" in name else ()
+    left = values(*batches, 3, 700, dtype=dtype, generator=generator)
+    stored = torch.int8 if "mixed" in name else dtype
+    right = values(*batches, 900, 700, dtype=stored, generator=generator).mT
+    args: tuple[Any, ...] = (left, right, None) if "mixed" in name else (left, right)
+    if "add" in name:
+        args = (values(900, dtype=dtype, generator=generator), *args)
     found = []
     before = torch.get_num_threads()
     for count in (1, threads):
         torch.set_num_threads(count)
         try:
-            out = torch.empty(3, 900)
-            assert by_engine("aten::mm", left, right, out=out) == "own"
+            out = torch.empty(*batches, 3, 900, dtype=dtype)
+            assert by_engine(name, *args, out=out) == "own"
         finally:
             torch.set_num_threads(before)
         found.append(out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.skipif(not engine_status().loaded, reason="the native e
 FLOATS = tuple(CASTS)
 # Of which a single operator has a row function.
 MOST_NUMBERS = 1 << 15
+NO_COMMON_NUMBERS = (math.nan, math.inf, -math.inf, 0.0, -0.0, 1e-40, 3e38, -65504.0)
 NORM = "float32 0; square 2; mean 3; add 4 #1e-06; rsqrt 5; mul 2 6; {dtype} 7; mul 1 8"
 ROPE = "mul 0 1; neg 2; cat 6 3; mul 7 4; add 5 8"
 
@@ -87,7 +89,7 @@ def test_long_rows_are_divided(shape: tuple[int, ...], dtype: torch.dtype) -> No
     assert torch.equal(out, run_row_program([gate, up], "add 0 #0.1; sub 2 1; relu 3"))
 
 
-def made(seed: int) -> tuple[list[Tensor], str]:
+def made(seed: int, *, has_no_common_numbers: bool = False) -> tuple[list[Tensor], str]:
     """A random program with its operands, whatever their places in memory, of one type and of casts in between."""
     choose = random.Random(seed)
     generator = torch.Generator().manual_seed(seed)
@@ -99,9 +101,10 @@ def made(seed: int) -> tuple[list[Tensor], str]:
         of_row = count if not operands else choose.choice([count, count, 1])
         shape = [size if not operands else choose.choice([size, size, 1]) for size in outside]
         shape = shape[choose.randint(0, len(shape)) if operands else 0 :]
-        value = lying(
-            values(*shape, of_row, dtype=dtype, generator=generator), choose.choice(["dense", "offset", "gaps"])
-        )
+        value = values(*shape, of_row, dtype=dtype, generator=generator)
+        for _ in range(choose.randint(1, 4) if has_no_common_numbers else 0):
+            value.view(-1)[choose.randrange(value.numel())] = choose.choice(NO_COMMON_NUMBERS)
+        value = lying(value, choose.choice(["dense", "offset", "gaps"]))
         if choose.random() < 0.2:
             value = value.transpose(0, -1).contiguous().transpose(0, -1)
         if choose.random() < 0.1:
@@ -138,13 +141,28 @@ def made(seed: int) -> tuple[list[Tensor], str]:
     return operands, "; ".join(parts)
 
 
-@given(seed=st.integers(0, 2**32))
-def test_random_programs(seed: int) -> None:
-    operands, program = made(seed)
+@given(seed=st.integers(0, 2**32), has_no_common_numbers=st.booleans())
+def test_random_programs(seed: int, has_no_common_numbers: bool) -> None:
+    operands, program = made(seed, has_no_common_numbers=has_no_common_numbers)
     eagers = run_row_program(operands, program)
     out = torch.full_like(eagers, 7).contiguous()
     assert run(operands, program, out) == "own", program
     torch.testing.assert_close(out, one_by_one(operands, program), rtol=0, atol=0, equal_nan=True, msg=program)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_comes_through_as_in_eager(bad: float, dtype: torch.dtype) -> None:
+    """To the end of its own row, in programs that models have, at the begin, within and at the end of vectors."""
+    for place in (0, 17, 39):
+        x, weight = torch.randn(3, 40).to(dtype), torch.randn(40).to(dtype)
+        x[1, place] = bad
+        for program in (NORM.format(dtype=CASTS[dtype]), "silu 0; mul 2 1", "neg 0; cat 0 2; relu 3"):
+            expected = run_row_program([x, weight], program)
+            out = torch.empty_like(expected)
+            assert run([x, weight], program, out) == "own"
+            assert torch.equal(out.isnan(), expected.isnan()) and torch.equal(out.isinf(), expected.isinf())
+            assert out[::2].isfinite().all()
 
 
 @pytest.mark.parametrize(
