@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from figures import paragraph, table, with_unit
+from figures import newest_record, paragraph, table, with_unit
 
 HERE = Path(__file__).resolve().parent
 README = HERE.parent / "README.md"
@@ -42,9 +42,9 @@ def summary() -> str:
         ours, theirs = medians[OURS], medians[peer]
         lines.append(_row(result["description"], ours, theirs, peer))
     tokens, where = _tokens()
-    return "\n".join(
-        [*lines, *tokens, "", f"Calls: measured {_where(record)}. {where}[All results](docs/results.md).", END]
-    )
+    others, where_others = _others()
+    where = f"Calls: measured {_where(record)}. {where}{where_others}[All results](docs/results.md)."
+    return "\n".join([*lines, *tokens, *others, "", where, END])
 
 
 def _row(case: str, ours: float, theirs: float, peer: str) -> str:
@@ -65,16 +65,46 @@ def _tokens() -> tuple[list[str], str]:
     lines = []
     for threads, by_weights in record["decoding"].items():
         for weights, row in by_weights.items():
-            medians = {name: each["median_us"] for name, each in row.items()}
-            ours = min(medians.pop(name) for name in list(medians) if name.startswith("airgraph"))
-            peer = min(medians, key=lambda name: medians[name])
-            case = f"a token of SmolLM2-135M in {weights}, {threads} thread{'s' if threads != '1' else ''}"
-            lines.append(_row(case, ours, medians[peer], peer))
+            lines += _by_threads(f"a token of SmolLM2-135M in {weights}", {threads: row})
     where = (
         f"Tokens: {record['date'][:10]} on {record['machine']['cpu']}, each contender in a process of its own, "
         "airgraph with weights where they are or in huge pages ([all of it](docs/kernels.md#what-was-measured)). "
     )
     return lines, where
+
+
+def _others() -> tuple[list[str], str]:
+    """Rows of another model's sizes, of prompts, of loaded cores and of a server, and where they were measured."""
+    records = {section: newest_record("llm", section)[1] for section in ("qwen3", "prefill", "loaded")}
+    records["embeddings"] = newest_record("embeddings")[1]
+    loaded = records["loaded"]["loaded"]
+    beside = {
+        threads: {name: loaded[f"{name}, {threads} thread{'s' * (threads != '1')}"] for name in ("airgraph", "eager")}
+        for threads in ("1", "2")
+    }
+    rows = [
+        *_by_threads("a token of Qwen3-0.6B's sizes in bf16", records["qwen3"]["qwen3"]),
+        *_by_threads("a prompt of 128 tokens, SmolLM2-135M in bf16", records["prefill"]["prefill"]),
+        *_by_threads("a token of SmolLM2-135M in bf16 beside others on all cores", beside),
+        *_by_threads("a request of all-MiniLM-L6-v2, 32 lengths", records["embeddings"]["embeddings"]),
+    ]
+    places = dict.fromkeys(
+        f"{each['date'][:10]} on {each['machine']['cpu']} ({each['machine']['simd']})" for each in records.values()
+    )
+    return rows, f"Qwen3's sizes, prompts, loaded cores and requests: {', '.join(places)}. "
+
+
+def _by_threads(case: str, by_threads: dict[str, Any]) -> list[str]:
+    """Ours as it is fastest beside the best of its peers."""
+    names = {"inductor": "Inductor", "onnxruntime": "ONNX Runtime"}
+    rows = []
+    for threads, row in by_threads.items():
+        medians = {name: each["median_us"] for name, each in row.items()}
+        ours = min(medians.pop(name) for name in list(medians) if name.startswith("airgraph"))
+        peer = min(medians, key=lambda name: medians[name])
+        plural = "s" if threads != "1" else ""
+        rows.append(_row(f"{case}, {threads} thread{plural}", ours, medians[peer], names.get(peer, peer)))
+    return rows
 
 
 def _replay() -> tuple[Path, dict[str, Any]]:
