@@ -57,7 +57,9 @@ def test_wherever_its_tensors_lie(
     x, out = lying(x, how[0]).permute(dims), lying(torch.zeros(shape), how[1]).permute(dims)
     memory = torch.empty(0).set_(out.untyped_storage())
     before = memory.clone()
-    by_engine("aten::gelu", x, out=out, approximate=approximate)
+    if by_engine("aten::gelu", x, out=out, approximate=approximate) != "own":
+        # ATen's fills no result with gaps, and no graph has one (`_DENSE_ONLY` in passes/remove_cat.py).
+        return
     # What 1 + erf or 1 + tanh loses near -1, which eager's loses too.
     torch.testing.assert_close(out.double(), gelu(x.double(), approximate=approximate), rtol=1e-6, atol=2e-7 * spread)
     out.zero_()

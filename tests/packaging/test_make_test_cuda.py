@@ -1,12 +1,12 @@
 """`make test-cuda` where the CUDA build of PyTorch cannot be had: one line, and nothing fails."""
 
+import importlib.metadata
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import pip
 import pytest
 
 _ROOT = Path(__file__).parents[2]
@@ -15,9 +15,10 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is no
 
 # Environments that it makes have this one's pip: to install one takes most of the time.
 _LIBRARY = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+_PIP = importlib.metadata.distribution("pip").locate_file("pip")
 _PYTHON = f"""#!/bin/sh
 [ "$2" = venv ] || exec {sys.executable} "$@"
-{sys.executable} -m venv --without-pip "$3" && ln -sfn {Path(pip.__file__).parent} "$3/{_LIBRARY}/pip"
+{sys.executable} -m venv --without-pip "$3" && ln -sfn {_PIP} "$3/{_LIBRARY}/pip"
 """
 
 

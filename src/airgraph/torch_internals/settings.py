@@ -63,8 +63,8 @@ def cublas_reductions() -> tuple[Any, Any, Any]:
 
 def forward_hooks_of_all_modules() -> tuple[dict[int, Any], ...]:
     """Where PyTorch keeps those that run before and after the forward of every module, by a number of its own each."""
-    held = torch.nn.modules.module
-    return held._global_forward_pre_hooks, held._global_forward_hooks
+    held = vars(torch.nn.modules.module)
+    return held["_global_forward_pre_hooks"], held["_global_forward_hooks"]
 
 
 def hooks_of_all_modules() -> dict[str, list[Any]]:
