@@ -118,13 +118,14 @@ class UnsupportedGraph(AirgraphError):
 
     operator: the ATen name that stands in the way. source: the user's line, "file:line".
     reason: one clause in plain words. outputs: of the call that it was to be captured for, where that has been run.
-    finished: makes these, until then.
+    finished: makes these, until then. has_run: whether it was run before the capture, on what may be written.
     """
 
     def __init__(self, reason: str, *, operator: str = "", source: str = "") -> None:
         self.reason = reason
         self.outputs: list[object] | None = None
         self.finished: Callable[[], list[object]] | None = None
+        self.has_run = False
         self.operator = operator
         self.source = source
         where = f" at {source}" if source else ""

@@ -59,9 +59,10 @@ for name in ("all_reduce", "all_reduce_"):
 def program(x):
     return collectives.all_reduce(x.exp().log(), "sum", dist.group.WORLD) + 1
 
-call = torch.compile(program, backend="airgraph", fullgraph=True)
+when, options = sys.argv[2], {"memory_budget": 1} if sys.argv[3:] else {}
+call = torch.compile(program, backend="airgraph", fullgraph=True, options=options)
 x = torch.ones(4, device=device)
-if sys.argv[2:] == ["warmed"]:
+if when == "warmed":
     airgraph.warmup(call, [(x,)])
 before = int(count.item())
 for number in range(1, 6):
@@ -81,14 +82,17 @@ def test_a_collective_is_replayed_where_the_program_puts_it(device: str, tmp_pat
     assert ran.stdout.splitlines()[-2:] == ["default captured 1 5", "comm captured 2 5"]
 
 
-@pytest.mark.parametrize("when", ["at_first_call", "warmed"])
-def test_a_rank_runs_each_collective_once_a_call(device: str, when: str, tmp_path: Path) -> None:
-    """And once more on every rank alike where a warm-up has to run the program before it is captured, as on CUDA."""
+@pytest.mark.parametrize(
+    ("when", "state"), [("at_first_call", "captured"), ("warmed", "captured"), ("warmed", "skipped")]
+)
+def test_a_rank_runs_each_collective_once_a_call(device: str, when: str, state: str, tmp_path: Path) -> None:
+    """And once more where a warm-up has to run the program before it is captured, as on CUDA: on every rank alike, also
+    on one that has no memory for a graph."""
     if device == "cpu":
         pytest.skip("the engine has collectives of its own there")
     script = tmp_path / "program.py"
     script.write_text(_BEGIN + _COUNTED)
-    ran = run_command(str(script), device, when, device=device)
+    ran = run_command(str(script), device, when, *["hindered"] * (state == "skipped"), device=device)
     assert ran.returncode == 0, ran.stderr
     runs_before = int(device == "cuda" and when == "warmed")
-    assert ran.stdout.splitlines()[-1] == f"{runs_before} 5 captured"
+    assert ran.stdout.splitlines()[-1] == f"{runs_before} 5 {state}"

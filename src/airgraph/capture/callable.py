@@ -50,10 +50,14 @@ class Usual:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """graph: None where this call is not replayed. outputs: of this call, where it was run to capture it."""
+    """graph: None where this call is not replayed. outputs: of this call, where it was run to capture it.
+
+    has_run: whether it was run to no such end, on what may be written.
+    """
 
     graph: CapturedGraph | None
     outputs: list[Any] | None
+    has_run: bool
 
 
 class GraphedCallable:
@@ -278,10 +282,11 @@ class GraphedCallable:
         self.usual = None
         graph: CapturedGraph | None = None
         outputs: list[Any] | None = None
+        has_run = self._runs_to_capture and not runs
         try:
             graph = self._captures.capture(key, args, reason, runs=runs)
         except UnsupportedGraph as obstacle:
-            outputs = obstacle.outputs
+            outputs, has_run = obstacle.outputs, obstacle.has_run
             if outputs is not None:
                 ledger.count("eager_calls")
             self._fallback.take(key, obstacle)
@@ -297,23 +302,25 @@ class GraphedCallable:
             # Under its replay lock, and once the error is gone, which leads to what the attempt took: that is free for
             # the eager run.
             self._pool.strike_off()
-        return _Made(graph, outputs)
+        return _Made(graph, outputs, has_run)
 
     def _capture_in_step(self, ranks: Ranks, key: GraphKey, args: list[Any], *, runs: bool) -> list[Any] | None:
         """Capture a new key if all ranks can; else none of them does. The outputs of the call, if it was run.
 
         Where a capture runs the call, ranks that cannot capture run it too before they say so: all collectives of the
-        program come before those of the agreement, on every rank.
+        program come before those of the agreement, on every rank. So it is where a warm-up runs it, to no other end.
         """
         runs_first = runs and self._runs_to_capture
-        can_capture = False
+        can_capture = has_run = False
         outputs: list[Any] | None = None
         try:
             if not self._fallback.serves(key):
                 made = self._capture(key, args, NEW_KEY, runs=runs)
-                can_capture, outputs = made.graph is not None, made.outputs
+                can_capture, outputs, has_run = made.graph is not None, made.outputs, made.has_run
             if runs_first and outputs is None:
                 outputs = self._fallback.run(args)
+            elif self._runs_to_capture and not runs and not has_run:
+                self._fallback.rehearse(args)
         except NotAdmitted as refusal:
             # Else the call meets it again.
             if runs_first:

@@ -13,7 +13,7 @@ from airgraph.capture.key import GraphKey
 from airgraph.capture.ledger import GraphRecord, ledger
 from airgraph.capture.warmup import CannotGoOn
 from airgraph.errors import CapturedElsewhere, NotAdmitted, Overlapping, SpoiledCapture, Unsuited, UnsupportedGraph
-from airgraph.program.inputs import InputRole
+from airgraph.program.inputs import InputRole, with_copies
 from airgraph.program.program import CaptureProgram
 from airgraph.runtime.engine.loading import engine
 from airgraph.torch_internals.dispatcher import without_autocast
@@ -130,6 +130,15 @@ class Fallback:
         ledger.count("eager_calls")
         with torch.no_grad(), without_autocast():
             return list(self._program.gm(*args))
+
+    def rehearse(self, args: list[Any]) -> None:
+        """Run as other ranks do before a capture: on copies of what is written, and no random number is drawn."""
+        device = self._program.device
+        indices = [] if device.type == "cpu" else [device.index or 0]
+        copies = with_copies(self._program.inputs, args, (InputRole.MUTATED,))
+        of_device = {} if device.type == "cpu" else {"device_type": device.type}
+        with torch.random.fork_rng(indices, **of_device), torch.no_grad(), without_autocast():
+            self._program.gm(*copies)
 
     def on_refused(self, args: list[Any], refusal: NotAdmitted) -> list[Any]:
         """By what the program was lowered from: one operator after the other, on the arguments as they are.
