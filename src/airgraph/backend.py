@@ -15,7 +15,7 @@ from airgraph.capture.preparation import prepare
 from airgraph.errors import AirgraphError, NotAdmitted, OptionError, PassError, StreamError, UnsupportedGraph
 from airgraph.options import Options, OptionsSource
 from airgraph.program import lowering
-from airgraph.program.stream_at_the_end import call_on_streams, why_it_runs_as_it_is
+from airgraph.program.run_as_traced import call_on_streams, why_it_runs_as_it_is
 from airgraph.program.tensor_parts import take_apart
 from airgraph.runtime.registry import runtime_for
 from airgraph.torch_internals import aot, dynamo

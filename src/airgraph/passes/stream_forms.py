@@ -16,7 +16,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from airgraph.passes.analysis.aliases import Aliases
 from airgraph.program.nodes import notes
-from airgraph.program.stream_at_the_end import is_external_object
+from airgraph.program.run_as_traced import is_external_object
 from airgraph.program.stream_marks import (
     SCOPE,
     event_of,

@@ -11,7 +11,7 @@ from torch.fx import GraphModule, Node
 from airgraph.errors import UnsupportedGraph
 from airgraph.program import source_lines
 from airgraph.program.host_reads import host_read, is_number
-from airgraph.program.stream_at_the_end import HOST_WAITS
+from airgraph.program.run_as_traced import HOST_WAITS
 from airgraph.program.trees import leaves_of
 from airgraph.torch_internals.fake_tensors import is_traceable_wrapper_subclass
 from airgraph.torch_internals.symbolic_shapes import free_unbacked_symbols

@@ -19,7 +19,7 @@ from airgraph.errors import AirgraphError, UnsupportedGraph, Unwritable
 from airgraph.options import Options
 from airgraph.program import lowering
 from airgraph.program.program import CaptureProgram
-from airgraph.program.stream_at_the_end import why_it_runs_as_it_is
+from airgraph.program.run_as_traced import why_it_runs_as_it_is
 from airgraph.program.support import check_capturable
 from airgraph.program.tensor_parts import take_apart
 from airgraph.runtime.engine.loading import engine

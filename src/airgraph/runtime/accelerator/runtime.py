@@ -312,12 +312,12 @@ class AcceleratorRuntime(ABC):
         except UnsupportedGraph as error:
             outputs = self._after_failure(error.finished if first is None else first.outputs, program.device)
             error.finished = None
-            _with_outputs(error, outputs, has_run)
+            _with_outputs(error, outputs, has_run=has_run)
             raise
         except RuntimeError as error:
             outputs = self._after_failure(None if first is None else first.outputs, program.device)
             # No name for it here: with its traceback it would hold what the attempt took, until garbage is collected.
-            raise _with_outputs(self.obstacle(error), outputs, has_run) from error
+            raise _with_outputs(self.obstacle(error), outputs, has_run=has_run) from error
         except BaseException:
             # The call's own error, or a signal handler's.
             self._after_failure(None, program.device)
@@ -330,7 +330,7 @@ class AcceleratorRuntime(ABC):
                 f"memory_budget={options.memory_budget}: the pool would have grown to {nbytes} bytes, more than the "
                 f"{pool.nbytes_with(predicted)} predicted"
             )
-            raise _with_outputs(UnsupportedGraph(reason), done, has_run)
+            raise _with_outputs(UnsupportedGraph(reason), done, has_run=has_run)
         graph.footprint = Footprint(arena_nbytes, predicted.inputs_nbytes)
         return graph
 
@@ -402,7 +402,7 @@ class AcceleratorRuntime(ABC):
         return torch.device(self.device_type, self.module.current_device())
 
 
-def _with_outputs(obstacle: UnsupportedGraph, outputs: list[Any] | None, has_run: bool) -> UnsupportedGraph:
+def _with_outputs(obstacle: UnsupportedGraph, outputs: list[Any] | None, *, has_run: bool) -> UnsupportedGraph:
     obstacle.outputs, obstacle.has_run = outputs, has_run
     return obstacle
 
