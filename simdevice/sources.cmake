@@ -22,3 +22,12 @@ set_target_properties(simdevice PROPERTIES UNITY_BUILD ON)
 # A test links it alone.
 set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/settings.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 target_include_directories(simdevice PUBLIC ${CMAKE_CURRENT_LIST_DIR}/..)
+
+# What libraries of collectives need of it, and of torch's headers the types of numbers: the project says where they are.
+add_library(simcollectives STATIC EXCLUDE_FROM_ALL
+  ${CMAKE_CURRENT_LIST_DIR}/collectives/communicator.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/collectives/mailboxes.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/collectives/numbers.cpp)
+set_target_properties(simcollectives PROPERTIES UNITY_BUILD ON)
+target_compile_options(simcollectives PRIVATE -Wall -Wextra -Wpedantic -Werror)
+target_include_directories(simcollectives PUBLIC ${CMAKE_CURRENT_LIST_DIR}/..)
