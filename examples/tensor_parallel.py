@@ -1,6 +1,6 @@
 """A tensor-parallel MLP: each rank has a part of the hidden layer, and a collective adds up the parts.
 
-    torchrun --nproc-per-node 2 examples/tensor_parallel.py
+    torchrun --nproc-per-node 2 examples/tensor_parallel.py [cpu|cuda|npu]
 
 The sum of one MLP's parts is on its way, on the stream "comm", while the next one is computed. Each rank compares with
 the whole MLPs, computed on one rank.
@@ -8,6 +8,8 @@ the whole MLPs, computed on one rank.
 
 from __future__ import annotations
 
+import os
+import sys
 import warnings
 
 import torch
@@ -58,9 +60,14 @@ def part_of(mlp: Mlp, rank: int, ranks: int) -> Mlp:
 
 @torch.no_grad()
 def main() -> None:
-    dist.init_process_group("gloo")
+    device = sys.argv[1] if len(sys.argv) > 1 else "cpu"
+    if device != "cpu":
+        module = getattr(torch, device)
+        module.set_device(int(os.environ["LOCAL_RANK"]) % module.device_count())
+    dist.init_process_group({"cpu": "gloo", "cuda": "nccl", "npu": "hccl"}[device])
     rank, ranks = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
+    torch.set_default_device(device)
     whole = [Mlp(torch.randn(HIDDEN, WIDTH) / 8, torch.randn(WIDTH, HIDDEN) / 16) for _ in range(2)]
     model = Both(*(part_of(each, rank, ranks) for each in whole))
     compiled = torch.compile(model, backend="airgraph", fullgraph=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from devices import launched_with, simulator
 from fork_server import Forked, Server
 
-__all__ = ["output_of", "prepared", "run_command", "run_program", "start_command"]
+__all__ = ["output_of", "output_on", "prepared", "run_command", "run_program", "start_command"]
 
 _BEGIN = """
 import faulthandler, threading, warnings
@@ -68,9 +68,13 @@ def run_program(*pieces: str, timeout_s: float = 120, **environment: str) -> sub
 
 def output_of(*pieces: str, timeout_s: float = 120, **environment: str) -> str:
     """What a program prints that ends well."""
-    done = run_program(*pieces, timeout_s=timeout_s, **environment)
-    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-    return done.stdout
+    return _said_by(run_program(*pieces, timeout_s=timeout_s, **environment))
+
+
+def output_on(device: str, *pieces: str, timeout_s: float = 120) -> str:
+    """The same of a program that may use a device beside the CPU."""
+    done = _forked("\n".join([_BEGIN, *map(textwrap.dedent, pieces)]), timeout_s, simulator(device) or "")
+    return _said_by(done)
 
 
 def run_command(
@@ -103,6 +107,11 @@ def start_command(
 ) -> subprocess.CompletedProcess[str]:
     """The same from nothing. For the CPU also with options of `python`, which come first."""
     return _started([*launched_with(device), *command], timeout_s, environment, folder)
+
+
+def _said_by(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
 
 
 def _started(

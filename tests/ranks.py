@@ -17,18 +17,23 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from process import output_of
+from process import output_on
 
 __all__ = ["on_two_ranks", "under_torchrun"]
 
 _ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-def on_two_ranks(script: Path, *arguments: str) -> str:
-    """What a script prints on two ranks that both end well. They are forked where torch is imported already."""
-    return output_of(
+def on_two_ranks(script: Path, *arguments: str, device: str = "cpu", **environment: str) -> str:
+    """What a script prints on two ranks that both end well. They are forked where torch is imported already.
+
+    environment: variables that are read when a rank runs, or first uses its device.
+    """
+    return output_on(
+        device,
         f"""
-        import sys
+        import os, sys
+        os.environ |= {environment!r}
         sys.path.insert(0, {str(Path(__file__).parent)!r})
         import ranks
         ranks.fork_ranks({[str(script), *arguments]!r})

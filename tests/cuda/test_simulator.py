@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 from process import run_command
+from ranks import on_two_ranks
 
 _LIMITED = """
 import simcuda
@@ -122,3 +123,31 @@ def test_memory_that_a_graph_frees_is_spoiled_in_each_replay() -> None:
         graph.replay()
         torch.cuda.synchronize()
         assert out.isnan().all()
+
+
+_WRONG = """
+import os, sys, warnings
+import torch
+import torch.distributed as dist
+
+warnings.simplefilter("ignore")
+rank, wrong = int(os.environ["RANK"]), sys.argv[1]
+torch.cuda.set_device(0 if wrong == "card" else rank)
+dist.init_process_group("nccl")
+try:
+    dist.all_reduce(torch.ones(8 if rank and wrong == "size" else 4, device="cuda"))
+    torch.cuda.synchronize()
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_collectives_that_no_card_would_run_are_refused(tmp_path: Path) -> None:
+    """Two ranks on one card, and ranks whose collectives are not alike."""
+    script = tmp_path / "wrong.py"
+    script.write_text(_WRONG)
+    said = on_two_ranks(script, "card", device="cuda")
+    assert said.count("Duplicate GPU detected: ranks 0 and 1 both use device 0") == 2, said
+    said = on_two_ranks(script, "size", device="cuda")
+    assert "rank 0 is in all_reduce of 4 float32, sum and expects 16 bytes" in said, said
+    assert "rank 1 is in all_reduce of 8 float32, sum and sends 32" in said, said

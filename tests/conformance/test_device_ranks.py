@@ -1,0 +1,268 @@
+"""Collectives in graphs between two real processes, each with a device, by NCCL or HCCL; gloo is in tests/runtime/cpu.
+
+Where a device is simulated, so is its library of collectives, below PyTorch's and torch_npu's own process groups. Work is
+done in the worst order that streams allow.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+from ranks import on_two_ranks
+
+pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no torch.distributed")
+
+_SETUP = """
+import os, sys, warnings
+import torch, airgraph
+import torch.distributed as dist
+import torch.distributed._functional_collectives as fc
+from airgraph import scope
+warnings.simplefilter("ignore")
+torch.set_grad_enabled(False)
+device = sys.argv[1]
+rank = int(os.environ["RANK"])
+module = getattr(torch, device)
+module.set_device(rank % module.device_count())
+dist.init_process_group({"cuda": "nccl", "npu": "hccl"}[device])
+world = dist.group.WORLD
+def compiled(function, **options):
+    return torch.compile(function, backend="airgraph", fullgraph=True, options=options)
+def rows():
+    return airgraph.explain().to_dict()["graphs"]
+def numbers(*shape):
+    return torch.arange(torch.Size(shape).numel(), dtype=torch.float32, device=device).view(shape)
+"""
+_END = """
+dist.barrier()
+dist.destroy_process_group()
+print("rank is done")
+"""
+_WORST = {"SIMCUDA_SCHEDULE": "adversarial", "SIMCANN_SCHEDULE": "adversarial"}
+
+
+@pytest.fixture(autouse=True)
+def _on_devices_beside_the_cpu(device: str) -> None:
+    if device == "cpu":
+        pytest.skip("tests/runtime/cpu/test_collectives.py has them for the engine")
+
+
+def _run(folder: Path, device: str, program: str) -> None:
+    script = folder / "program.py"
+    script.write_text(_SETUP + textwrap.dedent(program) + _END)
+    assert on_two_ranks(script, device, device=device, **_WORST).count("rank is done") == 2
+
+
+def test_collectives_are_replayed(device: str, tmp_path: Path) -> None:
+    """On the caller's stream, and on one of their own, while the caller goes on."""
+    _run(
+        tmp_path,
+        device,
+        """
+        def program(x):
+            h = x * 2 + rank
+            summed = fc.all_reduce(h, "sum", world)
+            largest = fc.all_reduce(h.to(torch.bfloat16), "max", world)
+            gathered = fc.all_gather_tensor(h.t().contiguous(), 0, world)
+            with scope.stream("comm"):
+                scattered = fc.reduce_scatter_tensor(h, "sum", 0, world)
+                from_first = fc.broadcast(h, 0, world)
+            return summed + h, largest + 1, gathered.sum(0), scattered * 2, from_first + 1, h @ h.T
+        call = compiled(program)
+        for number in range(6):
+            x = numbers(4, 6) + number
+            for ours, theirs in zip(call(x), program(x), strict=True):
+                assert torch.equal(ours, theirs), (number, ours, theirs)
+        (row,) = rows()
+        assert (row["state"], row["streams"], row["replays"]) == ("captured", 2, 6), row
+        """,
+    )
+
+
+def test_parts_of_all_are_exchanged(device: str, tmp_path: Path) -> None:
+    """Of equal and of other sizes; with NCCL and HCCL these are messages of ranks, together."""
+    _run(
+        tmp_path,
+        device,
+        """
+        def program(x):
+            alike = fc.all_to_all_single(x * 2, None, None, world)
+            others = fc.all_to_all_single(x + 1, [1, 3] if rank else [3, 1], [1, 3] if rank else [3, 1], world)
+            return alike + 1, others * 2
+        call = compiled(program)
+        for number in range(4):
+            x = numbers(4, 3) + 100 * rank + number
+            for ours, theirs in zip(call(x), program(x), strict=True):
+                assert torch.equal(ours, theirs), (number, ours, theirs)
+        (row,) = rows()
+        assert row["state"] == "captured", row
+        """,
+    )
+
+
+def test_what_a_collective_reads_is_written_after_the_wait(device: str, tmp_path: Path) -> None:
+    """The other rank comes late: what is written early would be sent to it."""
+    _run(
+        tmp_path,
+        device,
+        """
+        def gather(x):
+            gathered = fc.all_gather_tensor(x, 0, world)
+            # Eager's own would be read while it is written: its wait is where the result is taken.
+            return gathered if torch.compiler.is_compiling() else fc.wait_tensor(gathered)
+        def mutated(x):
+            gathered = gather(x)
+            x.add_(1)
+            return gathered.amax()
+        def an_intermediate(x):
+            h = x * 2
+            gathered = gather(h)
+            return h.add(1).mul(2), gathered.amax()
+        def on_a_stream(x):
+            started = airgraph.Event("started")
+            with scope.stream("comm"):
+                gathered = gather(x)
+                started.record()
+            started.wait()
+            x.add_(1)
+            return gathered.amax()
+        for function in (mutated, an_intermediate, on_a_stream):
+            torch._dynamo.reset()
+            call = compiled(function, stream_check="error")
+            for number in range(1, 5):
+                ours, theirs = [], []
+                for found, form in ((theirs, function), (ours, call)):
+                    x = torch.full((1 << 18,), float(number), device=device)
+                    dist.barrier()
+                    if rank:
+                        (torch.ones(600, 600, device=device) @ torch.ones(600, 600, device=device)).sum().item()
+                    found.append((form(x), x))
+                flat = [torch.utils._pytree.tree_leaves(each) for each in (ours, theirs)]
+                for got, expected in zip(*flat, strict=True):
+                    assert torch.equal(got, expected), (function.__name__, number, got, expected)
+        # A new argument is one that has moved; nothing of it ran eagerly.
+        assert {row["state"] for row in rows()} <= {"captured", "dropped"}, rows()
+        assert airgraph.explain().to_dict()["counters"]["eager_calls"] == 0
+        """,
+    )
+
+
+@pytest.mark.parametrize("obstacle", ["force_eager", "memory_budget"])
+def test_ranks_run_a_key_alike(device: str, obstacle: str, tmp_path: Path) -> None:
+    _run(
+        tmp_path,
+        device,
+        f"""
+        hindered = {{"force_eager": True}} if {obstacle!r} == "force_eager" else {{"memory_budget": 1000}}
+        call = compiled(lambda x: fc.all_reduce((x + 1).exp(), "sum", world) * 2, **(hindered if rank else {{}}))
+        x = torch.ones(64, 64, device=device)
+        for number in range(4):
+            torch.testing.assert_close(call(x * number), 4 * (x * number + 1).exp())
+        row = rows()[-1]
+        assert row["state"] == "skipped", rows()
+        assert ("another rank" in row["reason"]) is (rank == 0), row
+        """,
+    )
+
+
+def test_a_rank_whose_capture_fails_runs_eagerly_beside_the_others(device: str, tmp_path: Path) -> None:
+    """Each call has the same collectives, in the same order, on both."""
+    _run(
+        tmp_path,
+        device,
+        """
+        simulator, begin = {"cuda": ("simcuda", "cudaStreamBeginCapture"), "npu": ("simcann", "aclmdlRICaptureBegin")}[device]
+        call = compiled(lambda x: fc.all_reduce((x + 1).exp(), "sum", world) * 2)
+        x = torch.ones(64, 64, device=device)
+        dist.all_reduce(x.clone())
+        if rank:
+            with __import__(simulator).fail_once(begin):
+                first = call(x)
+        else:
+            first = call(x)
+        torch.testing.assert_close(first, 4 * (x + 1).exp())
+        for number in range(4):
+            torch.testing.assert_close(call(x * number), 4 * (x * number + 1).exp())
+        """,
+    )
+
+
+def test_the_example_of_a_tensor_parallel_mlp(device: str, tmp_path: Path) -> None:
+    example = Path(__file__).parents[2] / "examples" / "tensor_parallel.py"
+    said = on_two_ranks(example, device, device=device, **_WORST)
+    assert "the same on 2 ranks as on one" in said
+    assert said.count("captured") >= 2 and "eager_calls: 0" in said
+
+
+def test_cached_graphs_with_collectives(device: str, tmp_path: Path) -> None:
+    program = """
+        import pathlib
+        folder = pathlib.Path(__file__).parent
+        def program(x):
+            with scope.stream("comm"):
+                total = fc.all_reduce(x + 1, "sum", world)
+            return total * 2, x @ x
+        call = airgraph.inference.cache_compile(program, cache_dir=folder / "cache", strict=True)
+        for number in range(4):
+            x = numbers(4, 4) + number
+            for ours, theirs in zip(call(x), program(x), strict=True):
+                torch.testing.assert_close(ours, theirs)
+        assert call.counts().traces == int((folder / "traces").read_text()), call.counts()
+        assert rows()[-1]["state"] == "captured", rows()
+        """
+    for traces in ("1", "0"):
+        (tmp_path / "traces").write_text(traces)
+        _run(tmp_path, device, program)
+
+
+def test_a_product_is_computed_while_the_other_rank_has_not_come(device: str, tmp_path: Path) -> None:
+    """The other rank begins once this one's product is there: a collective that held it back would wait for ever."""
+    _run(
+        tmp_path,
+        device,
+        """
+        import ctypes
+        from datetime import timedelta
+        store, number = dist.distributed_c10d._get_default_store(), 0
+        library, launch = {"cuda": ("libcudart.so.13", "cudaLaunchHostFunc"), "npu": ("libascendcl.so", "aclrtLaunchHostFunc")}[device]
+        launch = getattr(ctypes.CDLL(library), launch)
+
+        @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+        def host_function(data):
+            if rank == 0:
+                store.set(f"computed {number}", "")
+
+        @torch.library.custom_op("airgraph_tests::tell", mutates_args=())
+        def tell(x: torch.Tensor) -> torch.Tensor:
+            stream = module.current_stream()
+            handle = stream.cuda_stream if device == "cuda" else stream.npu_stream
+            assert launch(ctypes.c_void_p(handle), host_function, None) == 0
+            return x.clone()
+
+        tell.register_fake(torch.empty_like)
+        started = airgraph.Event("started")
+
+        def program(x, weight):
+            with scope.stream("comm"):
+                total = fc.all_reduce(x * 2, "sum", world)
+                started.record()
+            product = tell(x @ weight)
+            started.wait()
+            return total + 1, product
+
+        x, weight = torch.ones(64, 64, device=device), torch.eye(64, device=device) * 3
+        call = compiled(program, stream_check="error")
+        for replay in range(4):
+            number = replay
+            # The first calls capture, in step.
+            if rank == 1 and replay > 1:
+                store.wait([f"computed {replay}"], timedelta(seconds=20))
+            total, product = call(x * (replay + 1), weight)
+            assert total[0, 0].item() == 4 * (replay + 1) + 1 and product[0, 0].item() == 3 * (replay + 1)
+        (row,) = rows()
+        assert (row["state"], row["streams"]) == ("captured", 2), row
+        """,
+    )
