@@ -1,7 +1,7 @@
 """Collectives in graphs between two real processes, each with a device, by NCCL or HCCL; gloo is in tests/runtime/cpu.
 
-Where a device is simulated, so is its library of collectives, below PyTorch's and torch_npu's own process groups. Work is
-done in the worst order that streams allow.
+Where a device is simulated, so is its library of collectives, below PyTorch's and torch_npu's own process groups. Work
+is done in the worst order that streams allow.
 """
 
 from __future__ import annotations
@@ -174,7 +174,9 @@ def test_a_rank_whose_capture_fails_runs_eagerly_beside_the_others(device: str, 
         tmp_path,
         device,
         """
-        simulator, begin = {"cuda": ("simcuda", "cudaStreamBeginCapture"), "npu": ("simcann", "aclmdlRICaptureBegin")}[device]
+        simulator, begin = {
+            "cuda": ("simcuda", "cudaStreamBeginCapture"), "npu": ("simcann", "aclmdlRICaptureBegin")
+        }[device]
         call = compiled(lambda x: fc.all_reduce((x + 1).exp(), "sum", world) * 2)
         x = torch.ones(64, 64, device=device)
         dist.all_reduce(x.clone())
@@ -227,7 +229,9 @@ def test_a_product_is_computed_while_the_other_rank_has_not_come(device: str, tm
         import ctypes
         from datetime import timedelta
         store, number = dist.distributed_c10d._get_default_store(), 0
-        library, launch = {"cuda": ("libcudart.so.13", "cudaLaunchHostFunc"), "npu": ("libascendcl.so", "aclrtLaunchHostFunc")}[device]
+        library, launch = {
+            "cuda": ("libcudart.so.13", "cudaLaunchHostFunc"), "npu": ("libascendcl.so", "aclrtLaunchHostFunc")
+        }[device]
         launch = getattr(ctypes.CDLL(library), launch)
 
         @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
