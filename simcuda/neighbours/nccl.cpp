@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // NCCL between processes of one machine. A collective is a kernel of its stream, which captures record: it meets the
 // other ranks when it runs. What is not here (splitting, windows, scaling, products by a factor) says so.
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <functional>
@@ -217,11 +218,17 @@ SIMCUDA_EXPORT int ncclCommInitRankConfig(void** made, int ranks, UniqueId id, i
 }
 
 SIMCUDA_EXPORT int ncclCommFinalize(void*) { return success; }
+// From 2.26 on NCCL waits here until no graph is left that has captured a collective of it: for ever, if need be.
 SIMCUDA_EXPORT int ncclCommDestroy(void* communicator) {
-  Communicators::get().end(communicator);
-  return success;
+  constexpr std::chrono::seconds patience{10};
+  if (Communicators::get().end(communicator, patience)) return success;
+  return fail(invalid_usage, "a graph that has captured a collective of this communicator is still there: NCCL would "
+                             "wait for its end for ever");
 }
-SIMCUDA_EXPORT int ncclCommAbort(void* communicator) { return ncclCommDestroy(communicator); }
+SIMCUDA_EXPORT int ncclCommAbort(void* handle) {
+  if (const auto communicator = Communicators::get().find(handle)) communicator->abort();
+  return ncclCommDestroy(handle);
+}
 
 SIMCUDA_EXPORT int ncclCommCount(void* communicator, int* count) {
   *count = ranks_of(communicator);

@@ -2,15 +2,17 @@
 // The communicators of a process, by the pointers that callers hold.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <unordered_map>
 
 #include "simdevice/collectives/communicator.h"
 
 namespace simdevice {
 
-// Work on streams shares them: a graph may be replayed after its communicator's end, which the replay then says.
+// Work on streams shares them.
 using CommunicatorPtr = std::shared_ptr<Communicator>;
 
 class Communicators {
@@ -33,12 +35,20 @@ class Communicators {
     const auto it = all_.find(handle);
     return it == all_.end() ? nullptr : it->second;
   }
-  void end(const void* handle) {
+  // Once all work that calls it is gone. False where some still is, such as a graph's, when patience ends.
+  bool end(const void* handle, std::chrono::seconds patience) {
+    auto communicator = find(handle);
+    if (!communicator) return true;
+    // This one's, and the one in the table.
+    constexpr long ours = 2;
+    const auto until = std::chrono::steady_clock::now() + patience;
+    while (communicator.use_count() > ours) {
+      if (std::chrono::steady_clock::now() >= until) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
     std::lock_guard lock(mutex_);
-    const auto it = all_.find(handle);
-    if (it == all_.end()) return;
-    it->second->abort();
-    all_.erase(it);
+    all_.erase(handle);
+    return true;
   }
 
  private:

@@ -270,3 +270,43 @@ def test_a_product_is_computed_while_the_other_rank_has_not_come(device: str, tm
         assert (row["state"], row["streams"]) == ("captured", 2), row
         """,
     )
+
+
+def test_graphs_end_before_their_group_does(device: str, tmp_path: Path) -> None:
+    """A communicator of NCCL waits at its end for the graphs that have captured it: for ever, while one is kept."""
+    _run(
+        tmp_path,
+        device,
+        """
+        def start():
+            global world
+            world = dist.group.WORLD
+            others = dist.new_group([0, 1])
+            return others, compiled(lambda x: fc.all_reduce(x * 2, "sum", world) + 1), compiled(
+                lambda x: fc.all_reduce(x * 3, "sum", others) + 1
+            )
+
+        others, call, call_others = start()
+        x = numbers(4, 4)
+        for _ in range(3):
+            kept, kept_others = call(x), call_others(x)
+        dist.destroy_process_group(others)
+        assert [row["state"] for row in rows()] == ["captured", "dropped"], rows()
+        assert torch.equal(call(x + 1), 4 * (x + 1) + 1)
+        try:
+            call_others(x)
+        except RuntimeError as error:
+            assert "resolve the process group" in str(error), error
+        dist.destroy_process_group()
+        assert {row["state"] for row in rows()} == {"dropped"}, rows()
+        # What was handed out is there still.
+        assert torch.equal(kept, 4 * x + 1) and torch.equal(kept_others, 6 * x + 1)
+
+        store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+        backend = {"cuda": "nccl", "npu": "hccl"}[device]
+        dist.init_process_group(backend, store=dist.PrefixStore("again", store), rank=rank, world_size=2)
+        for number in range(3):
+            assert torch.equal(call(x + number), 4 * (x + number) + 1)
+        assert rows()[-1]["state"] == "captured", rows()
+        """,
+    )

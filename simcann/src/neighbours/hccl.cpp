@@ -3,6 +3,7 @@
 // other ranks when it runs. What is not here does not exist, and torch_npu says so.
 #include <hccl/hccl.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <functional>
@@ -133,9 +134,11 @@ EXPORT HcclResult HcclCommInitRootInfoConfig(uint32_t ranks, const HcclRootInfo*
   return HcclCommInitRootInfo(ranks, info, rank, made);
 }
 
+// Graphs that have captured its collectives may not outlive it, as with NCCL.
 EXPORT HcclResult HcclCommDestroy(HcclComm communicator) {
-  Communicators::get().end(communicator);
-  return HCCL_SUCCESS;
+  constexpr std::chrono::seconds patience{10};
+  if (Communicators::get().end(communicator, patience)) return HCCL_SUCCESS;
+  return fail(HCCL_E_INTERNAL, "a graph that has captured a collective of this communicator is still there");
 }
 
 EXPORT HcclResult HcclGetCommName(HcclComm communicator, char* name) {

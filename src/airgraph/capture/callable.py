@@ -170,6 +170,17 @@ class GraphedCallable:
                 # Under its replay lock: leases that ended just now found it held.
                 self._pool.strike_off()
 
+    def end_group(self, name: str) -> None:
+        """Drop all captures where the program communicates in the group of this name, whose end is near.
+
+        Its next call captures anew, with a group that has the name by then. Raises ReplayError as `reset` does.
+        """
+        if self._ranks is not None and self._ranks.have(name):
+            self._ranks.forget()
+            for graph in self.captures:
+                self._drop(graph)
+            self.reset()
+
     @property
     def captures(self) -> list[CapturedGraph]:
         """Those that are kept, the one that served last at the end."""
@@ -185,6 +196,9 @@ class GraphedCallable:
             self._fallback.report_again()
         key = self._captures.key(args)
         if self._ranks is not None and not self._ranks.is_settled(key):
+            if not self._ranks.are_there():
+                # Raises what torch says of a group that is not there.
+                return self._fallback.run(args)
             outputs = self._capture_in_step(self._ranks, key, args, runs=not warming)
             if outputs is not None:
                 return outputs

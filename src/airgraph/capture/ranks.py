@@ -1,4 +1,5 @@
-"""Ranks that communicate within a graph run a key alike: all replay it, or all run it eagerly."""
+"""Ranks that communicate within a graph run a key alike: all replay it, or all run it eagerly, for as long as the groups
+of the graph are there."""
 
 from __future__ import annotations
 
@@ -7,8 +8,10 @@ from typing import Any
 import torch
 
 from airgraph.capture.key import GraphKey
-from airgraph.program.collectives import NAMESPACE, groups_of
+from airgraph.capture.ledger import ledger
+from airgraph.program.collectives import NAMESPACE, group_of, groups_of
 from airgraph.program.program import CaptureProgram
+from airgraph.torch_internals.groups import before_shutdown
 
 __all__ = ["Ranks"]
 
@@ -28,7 +31,22 @@ class Ranks:
     def of(cls, program: CaptureProgram) -> Ranks | None:
         """None for a program that communicates with nobody."""
         groups = groups_of(program.gm.graph)
-        return cls(groups, program.device) if groups else None
+        if not groups:
+            return None
+        before_shutdown(_drop_graphs_of)
+        return cls(groups, program.device)
+
+    def are_there(self) -> bool:
+        """Whether no group has ended, or has not been made yet."""
+        return all(group_of(str(group)) is not None for group in self._groups)
+
+    def have(self, group: str) -> bool:
+        """Whether a group of this name is one of theirs."""
+        return group in map(str, self._groups)
+
+    def forget(self) -> None:
+        """Nothing is agreed any more."""
+        self._settled.clear()
 
     def is_settled(self, key: GraphKey) -> bool:
         return key in self._settled
@@ -42,3 +60,9 @@ class Ranks:
                 agreed = operators.wait_tensor(operators.all_reduce(agreed, "min", group))
         self._settled.add(key)
         return bool(agreed.item())
+
+
+def _drop_graphs_of(group: str) -> None:
+    """A communicator of NCCL waits at its end until no graph is left that has captured a collective of it."""
+    for graphed in ledger.callables_alive():
+        graphed.end_group(group)
