@@ -1,5 +1,4 @@
-"""Ranks that communicate within a graph run a key alike: all replay it, or all run it eagerly, for as long as the groups
-of the graph are there."""
+"""Ranks that communicate within a graph run a key alike: all replay it, or all run it eagerly."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def group_named(name: str) -> Any:
 
 @functools.cache
 def before_shutdown(tell: Callable[[str], None]) -> None:
-    """From now on, tell the name of each group that is about to shut down or to abort, `destroy_process_group` included.
+    """From now on, tell the name of each group that is about to shut down or abort, as by `destroy_process_group`.
 
     torch has no hook for that: two methods of its class are replaced, once for a `tell`.
     """
