@@ -12,7 +12,7 @@ from airgraph.passes.races import races_in
 from airgraph.passes.reinplace_inputs import reinplace_inputs
 from airgraph.passes.reinplace_intermediates import reinplace_intermediates
 from airgraph.program.stream_marks import record_of, wait_for
-from airgraph.program.streams import put_on
+from airgraph.program.streams import put_on, stream_of
 
 pytest.importorskip("torch.distributed._functional_collectives")
 
@@ -84,6 +84,18 @@ def test_with_streams_it_stays_behind_its_collective_where_that_is_written() -> 
     gm = program.module(used)
     assert wait_where_used(gm) == 0
     assert _order(gm, started, wait, written) == [started, wait, written]
+
+
+def test_what_is_only_handed_out_is_waited_for_on_its_own_stream() -> None:
+    """That has ended when the graph ends: nothing else orders it, and no race is seen."""
+    program = _Program()
+    x = program.input()
+    _, wait = program.collective("all_reduce", x, "comm")
+    beside = program.call(_aten.exp.default, x)
+    gm = program.module(wait, beside)
+    assert wait_where_used(gm) == 1
+    assert _order(gm, wait, beside) == [beside, wait] and stream_of(wait) == "comm"
+    assert not races_in(gm.graph)
 
 
 @pytest.mark.parametrize("name", [*GATHERS, *COPIES])

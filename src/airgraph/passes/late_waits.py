@@ -19,7 +19,7 @@ def wait_where_used(gm: GraphModule) -> int:
 
     A trace has them right behind the collective, where nothing would run beside it. Left there where several streams
     use the result: the others need not come after the first. What the collective reads is written by nobody before the
-    wait.
+    wait. One whose result is only handed out becomes the last of its own stream: the graph ends when all have ended.
     """
     aliases = Aliases(gm.graph)
     writers = [node for node in gm.graph.nodes if written_nodes(node)]
@@ -40,7 +40,8 @@ def wait_where_used(gm: GraphModule) -> int:
         if place.prev is node:
             continue
         place.prepend(node)
-        put_on(node, _stream(users[0]))
+        if users[0].op != "output":
+            put_on(node, stream_of(users[0]))
         moved += 1
     return moved
 
