@@ -67,6 +67,38 @@ def test_sizes_that_vary() -> None:
         torch.testing.assert_close(compiled(x), net(x), rtol=1e-4, atol=1e-4)
 
 
+@torch.no_grad()
+def test_a_part_that_is_no_tensor_is_kept_as_it_is() -> None:
+    """Such as the mesh of a DTensor."""
+    if not torch.distributed.is_available():
+        pytest.skip("this torch has no torch.distributed")
+    from torch import distributed
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8))
+    distributed.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    try:
+        mesh = init_device_mesh("cpu", (2,))
+        parallelize_module(net, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        weight = net[0].weight
+        form = form_of(weight)
+        assert [path for path, _ in plain_parts(weight)] == [("_local_tensor",)]
+        assert form == form_of(net[0].weight) != form_of(net[2].weight)
+        if "device_mesh" in weight.__tensor_flatten__()[0]:
+            with pytest.raises(TypeError, match="DeviceMesh, which cannot be written down"):
+                form_text(form)
+        compiled = torch.compile(net, backend="airgraph", fullgraph=True)
+        for rows in (2, 3):
+            x = torch.randn(rows, 8)
+            torch.testing.assert_close(compiled(x), net(x))
+    finally:
+        distributed.destroy_process_group()
+    assert {each["state"] for each in airgraph.explain().to_dict()["graphs"]} == {"dropped"}
+    assert airgraph.explain().to_dict()["counters"]["eager_calls"] == 0
+
+
 class Color(enum.Enum):
     RED = 1
 

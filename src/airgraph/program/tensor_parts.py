@@ -32,18 +32,32 @@ _CONSTANTS = (bool, int, float, str, complex, type(None), torch.dtype, torch.dev
 
 
 def plain_parts(tensor: torch.Tensor) -> Iterator[tuple[tuple[str, ...], torch.Tensor]]:
-    """Each by the attributes that lead to it, in the order of `__tensor_flatten__`; a plain tensor by none."""
+    """Each by the attributes that lead to it, in the order of `__tensor_flatten__`; a plain tensor by none.
+
+    What a wrapper names among its parts that is no tensor, such as a DTensor's mesh, is left out.
+    """
     if not is_traceable_wrapper_subclass(tensor):
         yield (), tensor
         return
     for name in tensor.__tensor_flatten__()[0]:
-        for path, part in plain_parts(getattr(tensor, name)):
-            yield (name, *path), part
+        named = getattr(tensor, name)
+        if isinstance(named, torch.Tensor):
+            for path, part in plain_parts(named):
+                yield (name, *path), part
 
 
-def form_of(tensor: torch.Tensor) -> Any:
+@dataclasses.dataclass(frozen=True, slots=True)
+class _NoTensor:
+    """The form of what a wrapper names among its parts, and that is none."""
+
+    value: Any
+
+
+def form_of(tensor: Any) -> Any:
     """What a tensor is besides its parts: of a wrapper the class, the names and forms of its parts, its context, sizes,
     strides and type; of a plain tensor None."""
+    if not isinstance(tensor, torch.Tensor):
+        return _NoTensor(tensor)
     if not is_traceable_wrapper_subclass(tensor):
         return None
     names, context = tensor.__tensor_flatten__()
@@ -119,6 +133,8 @@ class RebuiltFromParts(torch.nn.Module):
 def _rebuilt(form: Any, parts: Iterator[torch.Tensor]) -> Any:
     if form is None:
         return next(parts)
+    if isinstance(form, _NoTensor):
+        return form.value
     class_, forms, context, sizes, strides, _ = form
     return class_.__tensor_unflatten__({name: _rebuilt(each, parts) for name, each in forms}, context, sizes, strides)
 
