@@ -192,6 +192,84 @@ def test_a_rank_whose_capture_fails_runs_eagerly_beside_the_others(device: str, 
     )
 
 
+def test_a_call_that_raises_on_one_rank(device: str, tmp_path: Path) -> None:
+    """Once past its collectives it meets the other's agreement, and both go on alike. Before that it raises at once:
+    the other rank is not in the agreement yet."""
+    _run(
+        tmp_path,
+        device,
+        """
+        raises = False
+
+        @torch.library.custom_op("airgraph_tests::may_raise", mutates_args=())
+        def may_raise(x: torch.Tensor) -> torch.Tensor:
+            if raises:
+                raise raises
+            return x.clone()
+
+        may_raise.register_fake(torch.empty_like)
+
+        def rest(x):
+            return fc.all_reduce(x + 1, "max", world)
+
+        def late(x):
+            return may_raise(fc.all_reduce(x * 2, "sum", world))
+
+        def early(x):
+            return rest(late(x))
+
+        def state_on_both():
+            states = [None, None]
+            dist.all_gather_object(states, rows()[-1]["state"])
+            assert states[0] == states[1], states
+            return states[0]
+
+        def raised_by_a_call(error):
+            global raises
+            raises = error if rank else False
+            try:
+                call(x)
+            except BaseException as raised:
+                assert raised is error, raised
+            else:
+                assert not rank
+            raises = False
+
+        x = numbers(4, 4) + 0
+        call = torch.compile(late, backend="airgraph", fullgraph=True, dynamic=True)
+        for error in (ValueError("no"), torch.OutOfMemoryError("no")):
+            raised_by_a_call(error)
+        for number in range(3):
+            assert torch.equal(call(x + number), 4 * (x + number))
+        # Where no operator runs to be captured, the one that raises cannot be.
+        assert state_on_both() == ("captured" if device == "cuda" else "skipped"), rows()
+        assert {row["name"] for row in rows()} == {"late #1"}
+
+        x = numbers(5, 4) + 0
+        for _ in range(9):
+            raised_by_a_call(ValueError("again"))
+        assert state_on_both() == "skipped"
+        assert torch.equal(call(x), 4 * x)
+
+        call = torch.compile(early, backend="airgraph", fullgraph=True, dynamic=True)
+        for rows_of_x, error in enumerate((ValueError("no"), torch.OutOfMemoryError("no"), KeyboardInterrupt()), 3):
+            x = numbers(rows_of_x, 4) + 0
+            raised_by_a_call(error)
+            # What the other rank is in by now. Of an interrupt it is not told.
+            interrupts_a_capture = device == "npu" and isinstance(error, KeyboardInterrupt)
+            if rank and device == "cuda":
+                rest(x)
+            if rank and (device == "cuda" or interrupts_a_capture):
+                dist.all_reduce(torch.zeros(1, dtype=torch.int32, device=device), dist.ReduceOp.MIN)
+            if rank and interrupts_a_capture:
+                late(x)
+            if rank and device == "npu":
+                rest(x)
+            dist.barrier()
+        """,
+    )
+
+
 def test_the_example_of_a_tensor_parallel_mlp(device: str, tmp_path: Path) -> None:
     example = Path(__file__).parents[2] / "examples" / "tensor_parallel.py"
     said = on_two_ranks(example, device, device=device, **_WORST)
@@ -273,11 +351,21 @@ def test_a_product_is_computed_while_the_other_rank_has_not_come(device: str, tm
 
 
 def test_graphs_end_before_their_group_does(device: str, tmp_path: Path) -> None:
-    """A communicator of NCCL waits at its end for the graphs that have captured it: for ever, while one is kept."""
+    """A communicator of NCCL waits at its end for the graphs that have captured it: for ever, while one is kept.
+
+    What another thread calls meanwhile runs eagerly.
+    """
     _run(
         tmp_path,
         device,
         """
+        shutdown = dist.ProcessGroup.shutdown
+        def shutdown_beside_a_call(group):
+            if group.group_name == dist.group.WORLD.group_name:
+                assert torch.equal(call(x), 4 * x + 1)
+            shutdown(group)
+        dist.ProcessGroup.shutdown = shutdown_beside_a_call
+
         def start():
             global world
             world = dist.group.WORLD

@@ -14,7 +14,7 @@ from airgraph.capture.fallback import Fallback, Mode
 from airgraph.capture.key import GraphKey
 from airgraph.capture.ledger import GraphRecord, ledger
 from airgraph.capture.pools import pool_for
-from airgraph.capture.ranks import Ranks
+from airgraph.capture.ranks import Ranks, Vote
 from airgraph.capture.verification import Verification
 from airgraph.capture.warmup import warming_threads
 from airgraph.errors import InputMoved, NotAdmitted, OptionError, Overlapping, ReplayError, UnsupportedGraph
@@ -163,23 +163,28 @@ class GraphedCallable:
     def reset(self) -> None:
         """Forget all captures; the next call captures anew. Raises ReplayError from within a call of this graph."""
         with self._replay_lock.holding(f"reset of {self._program.name}"):
-            self.usual = None
-            self._captures.forget_all()
-            self._fallback.forget()
-            if self._pool is not None:
-                # Under its replay lock: leases that ended just now found it held.
-                self._pool.strike_off()
+            self._forget()
 
     def end_group(self, name: str) -> None:
         """Drop all captures where the program communicates in the group of this name, whose end is near.
 
         Its next call captures anew, with a group that has the name by then. Raises ReplayError as `reset` does.
         """
-        if self._ranks is not None and self._ranks.have(name):
+        if self._ranks is None or not self._ranks.have(name):
+            return
+        with self._replay_lock.holding(f"the end of a group of {self._program.name}"):
             self._ranks.forget()
             for graph in self.captures:
                 self._drop(graph)
-            self.reset()
+            self._forget()
+
+    def _forget(self) -> None:
+        self.usual = None
+        self._captures.forget_all()
+        self._fallback.forget()
+        if self._pool is not None:
+            # Under its replay lock: leases that ended just now found it held.
+            self._pool.strike_off()
 
     @property
     def captures(self) -> list[CapturedGraph]:
@@ -197,11 +202,12 @@ class GraphedCallable:
         key = self._captures.key(args)
         if self._ranks is not None and not self._ranks.is_settled(key):
             if not self._ranks.are_there():
-                # Raises what torch says of a group that is not there.
+                # Raises what torch says of a group that is not there; a graph would keep one that is about to end.
                 return self._fallback.run(args)
             outputs = self._capture_in_step(self._ranks, key, args, runs=not warming)
             if outputs is not None:
                 return outputs
+        self._take_what_ranks_refuse(key)
         if self._fallback.serves(key):
             return self._fallback.placeholders(args) if warming else self._fallback.run(args)
         if any(isinstance(arg, torch.Tensor) and engine().is_foreign(arg) for arg in args):
@@ -324,29 +330,56 @@ class GraphedCallable:
         Where a capture runs the call, ranks that cannot capture run it too before they say so: all collectives of the
         program come before those of the agreement, on every rank. So it is where a warm-up runs it, to no other end.
         """
+        ranks.expect_all()
+        try:
+            vote, outputs = self._vote(key, args, runs=runs)
+        except Exception:
+            # The others are not in the agreement yet where this one has not come to it: nothing of it may be in the way
+            # of what the call raises.
+            if not self._runs_to_capture or ranks.have_all_begun():
+                self._agree(ranks, key, Vote.NOT_NOW)
+            raise
+        if self._agree(ranks, key, vote) is Vote.NOT_NOW and outputs is None:
+            return self._fallback.run(args) if runs else self._fallback.placeholders(args)
+        return outputs
+
+    def _vote(self, key: GraphKey, args: list[Any], *, runs: bool) -> tuple[Vote, list[Any] | None]:
+        """What this rank says of a key, and the outputs of the call, if it was run."""
         runs_first = runs and self._runs_to_capture
-        can_capture = has_run = False
+        has_run = False
         outputs: list[Any] | None = None
+        vote = Vote.NEVER
         try:
             if not self._fallback.serves(key):
+                vote = Vote.NOT_NOW
                 made = self._capture(key, args, NEW_KEY, runs=runs)
-                can_capture, outputs, has_run = made.graph is not None, made.outputs, made.has_run
+                outputs, has_run = made.outputs, made.has_run
+                if made.graph is not None:
+                    vote = Vote.CAPTURED
+                elif self._fallback.serves(key):
+                    vote = Vote.NEVER
             if runs_first and outputs is None:
-                outputs = self._fallback.run(args)
+                outputs = self._fallback.run(args, counted=True)
             elif self._runs_to_capture and not runs and not has_run:
                 self._fallback.rehearse(args)
         except NotAdmitted as refusal:
             # Else the call meets it again.
             if runs_first:
                 outputs = self._fallback.on_refused(args, refusal)
-        finally:
-            agreed = ranks.settle(key, can_capture)
-        if agreed or self._fallback.serves(key):
-            return outputs
-        for graph in self._captures.of(key):
-            self._drop(graph)
-        self._fallback.take(key, UnsupportedGraph("another rank cannot capture it, and ranks run a key alike"))
-        return outputs
+        return vote, outputs
+
+    def _agree(self, ranks: Ranks, key: GraphKey, vote: Vote) -> Vote:
+        """Do with a key as all ranks do."""
+        agreed = ranks.settle(key, vote)
+        if agreed is not Vote.CAPTURED and not self._fallback.serves(key):
+            for graph in self._captures.of(key):
+                self._drop(graph)
+            self._take_what_ranks_refuse(key)
+        return agreed
+
+    def _take_what_ranks_refuse(self, key: GraphKey) -> None:
+        if self._ranks is not None and self._ranks.refuse(key) and not self._fallback.serves(key):
+            self._fallback.take(key, UnsupportedGraph(self._ranks.why_not(key)))
 
     def _drop(self, graph: CapturedGraph) -> None:
         if self.usual is not None and self.usual.record is graph.record:

@@ -13,6 +13,7 @@ from airgraph.capture.key import GraphKey
 from airgraph.capture.ledger import GraphRecord, ledger
 from airgraph.capture.warmup import CannotGoOn
 from airgraph.errors import CapturedElsewhere, NotAdmitted, Overlapping, SpoiledCapture, Unsuited, UnsupportedGraph
+from airgraph.program.collectives import Counted
 from airgraph.program.inputs import InputRole, with_copies
 from airgraph.program.program import CaptureProgram
 from airgraph.runtime.engine.loading import engine
@@ -121,24 +122,30 @@ class Fallback:
             if reason is not None:
                 raise NotAdmitted(reason)
 
-    def run(self, args: list[Any]) -> list[Any]:
-        """The final FX graph, if it is right for these arguments; else as `on_refused`."""
+    def run(self, args: list[Any], *, counted: bool = False) -> list[Any]:
+        """The final FX graph, if it is right for these arguments; else as `on_refused`.
+
+        counted: note the collectives that have begun.
+        """
         try:
             self.check_admitted(args)
         except NotAdmitted as refusal:
             return self.on_refused(args, refusal)
         ledger.count("eager_calls")
         with torch.no_grad(), without_autocast():
-            return list(self._program.gm(*args))
+            return list(self._operators(counted=counted)(*args))
 
     def rehearse(self, args: list[Any]) -> None:
-        """Run as other ranks do before a capture: on copies of what is written, and no random number is drawn."""
+        """Run, counted, as other ranks do before a capture: on copies of what it writes, drawing no random number."""
         device = self._program.device
         indices = [] if device.type == "cpu" else [device.index or 0]
         copies = with_copies(self._program.inputs, args, (InputRole.MUTATED,))
         of_device = {} if device.type == "cpu" else {"device_type": device.type}
         with torch.random.fork_rng(indices, **of_device), torch.no_grad(), without_autocast():
-            self._program.gm(*copies)
+            self._operators(counted=True)(*copies)
+
+    def _operators(self, *, counted: bool) -> Callable[..., Sequence[Any]]:
+        return Counted(self._program.gm).run if counted else self._program.gm
 
     def on_refused(self, args: list[Any], refusal: NotAdmitted) -> list[Any]:
         """By what the program was lowered from: one operator after the other, on the arguments as they are.

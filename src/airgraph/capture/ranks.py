@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import enum
+from collections import Counter
 from typing import Any
 
 import torch
 
 from airgraph.capture.key import GraphKey
 from airgraph.capture.ledger import ledger
-from airgraph.program.collectives import NAMESPACE, group_of, groups_of
+from airgraph.program.collectives import NAMESPACE, begun, collectives_in, group_of, groups_of
 from airgraph.program.program import CaptureProgram
-from airgraph.torch_internals.groups import before_shutdown
+from airgraph.torch_internals.groups import before_shutdown, is_ending
 
-__all__ = ["Ranks"]
+__all__ = ["Ranks", "Vote"]
+
+# Of calls of one key that some rank did not capture but might the next time, before all run it eagerly for good.
+_MOST_PUT_OFF = 8
+
+
+class Vote(enum.IntEnum):
+    """What a rank says of capturing a key, and what all do: the least of what each says."""
+
+    NEVER = 0
+    # Such as where the call raised: this one is not replayed, the next one captures.
+    NOT_NOW = 1
+    CAPTURED = 2
 
 
 class Ranks:
@@ -21,10 +35,14 @@ class Ranks:
     A rank meets a key when it first calls the program with it; as with any collective, all ranks of the groups must.
     """
 
-    def __init__(self, groups: list[Any], device: torch.device) -> None:
+    def __init__(self, groups: list[Any], collectives: int, device: torch.device) -> None:
+        """collectives: how many the program begins."""
         self._groups = groups
+        self._collectives = collectives
         self._device = device
-        self._settled: set[GraphKey] = set()
+        # What all do, and what this one said.
+        self._settled: dict[GraphKey, tuple[Vote, Vote]] = {}
+        self._put_off: Counter[GraphKey] = Counter()
 
     @classmethod
     def of(cls, program: CaptureProgram) -> Ranks | None:
@@ -33,11 +51,12 @@ class Ranks:
         if not groups:
             return None
         before_shutdown(_drop_graphs_of)
-        return cls(groups, program.device)
+        return cls(groups, collectives_in(program.gm.graph), program.device)
 
     def are_there(self) -> bool:
-        """Whether no group has ended, or has not been made yet."""
-        return all(group_of(str(group)) is not None for group in self._groups)
+        """Whether no group has ended, or is about to, or has not been made yet."""
+        found = [group_of(str(group)) for group in self._groups]
+        return all(group is not None and not is_ending(group) for group in found)
 
     def have(self, group: str) -> bool:
         """Whether a group of this name is one of theirs."""
@@ -46,19 +65,46 @@ class Ranks:
     def forget(self) -> None:
         """Nothing is agreed any more."""
         self._settled.clear()
+        self._put_off.clear()
 
     def is_settled(self, key: GraphKey) -> bool:
         return key in self._settled
 
-    def settle(self, key: GraphKey, can_capture: bool) -> bool:
-        """Whether all ranks can capture a key: the least of what each says, a collective in each group."""
+    def expect_all(self) -> None:
+        """From now on this thread runs the program."""
+        begun.number = 0
+
+    def have_all_begun(self) -> bool:
+        """Whether it has come past the program's last collective, and what it begins next is what comes after."""
+        return begun.number >= self._collectives
+
+    def refuse(self, key: GraphKey) -> bool:
+        """Whether it was settled that all run a key eagerly; a reset on one of them changes nothing of that."""
+        return self._settled.get(key, (None,))[0] is Vote.NEVER
+
+    def why_not(self, key: GraphKey) -> str:
+        """Why this rank runs a key eagerly which it has captured, or might."""
+        if self._put_off[key] >= _MOST_PUT_OFF:
+            return f"ranks run a key alike, and {_MOST_PUT_OFF} calls were not captured on all of them"
+        if self._settled[key][1] is Vote.NEVER:
+            return "this rank could not capture it before, and ranks run a key alike"
+        return "another rank cannot capture it, and ranks run a key alike"
+
+    def settle(self, key: GraphKey, vote: Vote) -> Vote:
+        """What all ranks do with a key: a collective in each group. Asked again where it is NOT_NOW."""
         operators = getattr(torch.ops, NAMESPACE)
-        agreed = torch.tensor([can_capture], dtype=torch.int32, device=self._device)
+        least = torch.tensor([vote], dtype=torch.int32, device=self._device)
         with torch.no_grad():
             for group in self._groups:
-                agreed = operators.wait_tensor(operators.all_reduce(agreed, "min", group))
-        self._settled.add(key)
-        return bool(agreed.item())
+                least = operators.wait_tensor(operators.all_reduce(least, "min", group))
+        agreed = Vote(int(least.item()))
+        if agreed is Vote.NOT_NOW:
+            self._put_off[key] += 1
+            if self._put_off[key] >= _MOST_PUT_OFF:
+                agreed = Vote.NEVER
+        if agreed is not Vote.NOT_NOW:
+            self._settled[key] = agreed, vote
+        return agreed
 
 
 def _drop_graphs_of(group: str) -> None:

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import torch
-from torch.fx import Graph
+from torch.fx import Graph, GraphModule, Interpreter
 
 from airgraph.torch_internals.groups import group_named
 
-__all__ = ["NAMESPACE", "groups_of", "is_wait_for_collective", "name_and_ranks", "ranks_of", "reads_until_waited_for"]
+__all__ = [
+    "NAMESPACE",
+    "Counted",
+    "begun",
+    "collectives_in",
+    "groups_of",
+    "is_wait_for_collective",
+    "name_and_ranks",
+    "ranks_of",
+    "reads_until_waited_for",
+]
 
 # What a call of it makes is there only after `wait_tensor`.
 NAMESPACE = "_c10d_functional"
@@ -44,13 +55,53 @@ def is_wait_for_collective(target: object) -> bool:
 
 def reads_until_waited_for(target: object) -> bool:
     """Whether an operator may read its arguments for as long as nobody has waited for its result."""
+    return _is_collective(target) and target._schema.name not in _COPIES_FIRST  # type: ignore[attr-defined]
+
+
+class _Begun(threading.local):
+    """How many collectives of programs this thread has begun, operator by operator."""
+
+    number = 0
+
+    def note(self, target: object) -> None:
+        """An operator has been called."""
+        self.number += _is_collective(target)
+
+
+begun = _Begun()
+
+
+class Counted(Interpreter):
+    """Runs a program as its module does, and notes what has begun."""
+
+    def __init__(self, gm: GraphModule) -> None:
+        super().__init__(gm)
+        # Else it writes into the messages of what operators raise.
+        self.extra_traceback = False
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = super().call_function(target, args, kwargs)
+        begun.note(target)
+        return result
+
+
+def collectives_in(graph: Graph) -> int:
+    """How many a graph begins."""
+    return sum(_is_collective(node.target) for node in graph.nodes)
+
+
+def _is_collective(target: object) -> bool:
     if not isinstance(target, torch._ops.OpOverload) or target.namespace != NAMESPACE:
         return False
-    return not is_wait_for_collective(target) and target._schema.name not in _COPIES_FIRST
+    return not is_wait_for_collective(target)
 
 
 def groups_of(graph: Graph) -> list[Any]:
-    """The groups of processes that a graph communicates in, each once, in an order that all its ranks share."""
+    """The groups of processes that a graph communicates in, each once, in an order that all its ranks share.
+
+    Names that are numbers go by their value: of the groups of a mesh, those along one dimension come before those along
+    the next, so that what ranks tell one another group by group reaches all.
+    """
     found: dict[str, Any] = {}
     for node in graph.nodes:
         target = node.target
@@ -58,4 +109,4 @@ def groups_of(graph: Graph) -> list[Any]:
             for argument, value in zip(target._schema.arguments, node.args, strict=False):
                 if argument.name == "group_name":
                     found.setdefault(str(value), value)
-    return [found[name] for name in sorted(found)]
+    return [found[name] for name in sorted(found, key=lambda name: (len(name), name))]

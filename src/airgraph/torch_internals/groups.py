@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["before_shutdown", "group_named"]
+__all__ = ["before_shutdown", "group_named", "is_ending"]
+
+# By name, those that have been told to end; torch finds them until they have ended.
+_ending: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 
 
 def group_named(name: str) -> Any:
@@ -17,6 +21,11 @@ def group_named(name: str) -> Any:
         return _resolve_process_group(name)  # type: ignore[arg-type]
     except RuntimeError:
         return None
+
+
+def is_ending(group: Any) -> bool:
+    """Whether a group was told to shut down or abort since somebody asked `before_shutdown`."""
+    return _ending.get(str(group.group_name)) is group
 
 
 @functools.cache
@@ -34,7 +43,9 @@ def before_shutdown(tell: Callable[[str], None]) -> None:
 def _told_before(method: Callable[..., Any], tell: Callable[[str], None]) -> Callable[..., Any]:
     @functools.wraps(method)
     def ending(group: Any, *args: Any, **kwargs: Any) -> Any:
-        tell(str(group.group_name))
+        name = str(group.group_name)
+        _ending[name] = group
+        tell(name)
         return method(group, *args, **kwargs)
 
     return ending

@@ -10,6 +10,7 @@ import torch
 from ranks import on_two_ranks, under_torchrun
 
 import airgraph
+from airgraph.program.collectives import groups_of
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no torch.distributed")
 
@@ -239,7 +240,7 @@ def test_ranks_run_a_key_alike(tmp_path: Path) -> None:
         """
         from airgraph.capture.ranks import Ranks
         settle, exchanges = Ranks.settle, []
-        Ranks.settle = lambda self, key, can_capture: exchanges.append(key) or settle(self, key, can_capture)
+        Ranks.settle = lambda self, key, vote: exchanges.append(key) or settle(self, key, vote)
         # The larger shape does not fit the budget of the second rank.
         def program(x):
             return fc.all_reduce((x @ x.T).exp() + 1, "sum", world) * 2
@@ -253,6 +254,14 @@ def test_ranks_run_a_key_alike(tmp_path: Path) -> None:
         assert ("memory_budget" in reason) if rank else ("another rank cannot capture it" in reason), reason
         # Once a key, on each rank, whatever comes of it: the first size is a constant, and then one that varies.
         assert len(exchanges) == len(set(exchanges)) == 3, exchanges
+        # A reset, on whatever ranks, takes back nothing of it.
+        airgraph.reset()
+        for size in (200, 4, 200):
+            x = torch.randn(size, 3, generator=torch.Generator().manual_seed(size)) / 10
+            torch.testing.assert_close(call(x), 2 * 2 * ((x @ x.T).exp() + 1))
+        found = {row["key"]: row["state"] for row in rows()}
+        assert (found.pop("(200)"), *found.values()) == ("skipped", "captured"), rows()
+        assert len(exchanges) == 3, exchanges
         """,
     )
 
@@ -390,3 +399,13 @@ def test_what_stands_between_runs_beside_a_collective() -> None:
     finally:
         distributed.destroy_process_group()
     assert names.index("wait_tensor") > max(place for place, name in enumerate(names) if name == "mm")
+
+
+def test_groups_come_in_the_order_in_which_they_were_made() -> None:
+    """Those along one dimension of a mesh are made before those along the next: what one rank says reaches all."""
+    graph = torch.fx.Graph()
+    value = graph.placeholder("x")
+    for name in ("10", "9", "2"):
+        value = graph.call_function(torch.ops._c10d_functional.all_reduce.default, (value, "sum", name))
+    graph.output((value,))
+    assert groups_of(graph) == ["2", "9", "10"]

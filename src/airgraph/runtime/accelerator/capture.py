@@ -16,6 +16,7 @@ from torch.fx import Node
 from airgraph.errors import UnsupportedGraph
 from airgraph.options import Options
 from airgraph.program import source_lines
+from airgraph.program.collectives import begun
 from airgraph.program.inputs import InputRole, with_copies
 from airgraph.program.operators import is_view_operator
 from airgraph.program.program import CaptureProgram
@@ -278,11 +279,14 @@ class _Run(Walk):
         self.calls += not is_view_operator(op)
         try:
             if self._streams is None or self.stream is None:
-                return self._called(op, args, kwargs, where)
-            with self._streams.around(self.stream):
-                return self._called(op, args, kwargs, where)
+                result = self._called(op, args, kwargs, where)
+            else:
+                with self._streams.around(self.stream):
+                    result = self._called(op, args, kwargs, where)
         except RuntimeError as error:
             raise self._device.obstacle(error, op.name(), where) from error
+        begun.note(op)
+        return result
 
     def _called(self, op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], where: str) -> Any:
         if self._timing is None:
