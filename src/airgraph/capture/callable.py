@@ -200,7 +200,7 @@ class GraphedCallable:
         if self._fallback.mode is Mode.EAGER:
             self._fallback.report_again()
         key = self._captures.key(args)
-        if self._ranks is not None and not self._ranks.is_settled(key):
+        if self._ranks is not None and not self._ranks.is_settled(key) and not _has_foreign(args):
             if not self._ranks.are_there():
                 # Raises what torch says of a group that is not there; a graph would keep one that is about to end.
                 return self._fallback.run(args)
@@ -210,7 +210,7 @@ class GraphedCallable:
         self._take_what_ranks_refuse(key)
         if self._fallback.serves(key):
             return self._fallback.placeholders(args) if warming else self._fallback.run(args)
-        if any(isinstance(arg, torch.Tensor) and engine().is_foreign(arg) for arg in args):
+        if _has_foreign(args):
             # Such as a fake tensor: there is no memory to capture, or none that is the argument's.
             return self._fallback.on_foreign(args)
         if warming:
@@ -421,6 +421,10 @@ class GraphedCallable:
                 is_capturing=None if self._launch_asks else self._is_capturing,
             )
             self.usual = Usual(graph.device_graph, graph.record, call)
+
+
+def _has_foreign(args: Sequence[Any]) -> bool:
+    return any(isinstance(arg, torch.Tensor) and engine().is_foreign(arg) for arg in args)
 
 
 def _run_in_own_pool(graph: CapturedGraph) -> Callable[[list[Any]], list[Any] | InputProblem]:
