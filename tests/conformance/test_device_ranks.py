@@ -57,7 +57,7 @@ def _run(folder: Path, device: str, program: str) -> None:
 
 
 def test_collectives_are_replayed(device: str, tmp_path: Path) -> None:
-    """On the caller's stream, and on one of their own, while the caller goes on. A call with fake tensors settles nothing."""
+    """On the caller's stream, and on one of their own, while the caller goes on. Fake tensors settle nothing."""
     _run(
         tmp_path,
         device,

@@ -115,6 +115,7 @@ class GraphedCallable:
         self._verification = Verification(program, runtime, options)
         self._ranks = Ranks.of(program)
         self._runs_to_capture = runtime.capabilities.runs_to_capture
+        self._ranks_run_alike = runtime.capabilities.ranks_run_alike
         self._verified_after = 0
         _check_clone_output(options, len(program.gm.graph.output_node().args[0]))  # type: ignore[arg-type]
         ledger.add_callable(self)
@@ -204,9 +205,10 @@ class GraphedCallable:
             if not self._ranks.are_there():
                 # Raises what torch says of a group that is not there; a graph would keep one that is about to end.
                 return self._fallback.run(args)
-            outputs = self._capture_in_step(self._ranks, key, args, runs=not warming)
-            if outputs is not None:
-                return outputs
+            if self._ranks_run_alike:
+                outputs = self._capture_in_step(self._ranks, key, args, runs=not warming)
+                if outputs is not None:
+                    return outputs
         self._take_what_ranks_refuse(key)
         if self._fallback.serves(key):
             return self._fallback.placeholders(args) if warming else self._fallback.run(args)

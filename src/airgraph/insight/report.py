@@ -161,7 +161,8 @@ def explain(profile: bool = False) -> Report:
     """What has been captured, skipped and recaptured in this process so far.
 
     profile: with when each call of each graph runs. For that, graphs are run on memory of their own: no argument and no
-    result changes, but operators of your own are called, and what a graph takes is taken once more.
+    result changes, but operators of your own are called, and what a graph takes is taken once more. Collectives are
+    called too: all ranks must ask.
     """
     records = list(ledger.records)
     for record in records:

@@ -38,12 +38,14 @@ class Capabilities:
     max_streams: how many streams may exist at once; None: no limit is known.
     follows_moves: an argument that is used in place and moves costs a graph nothing, and no recapture.
     runs_to_capture: operators must have run once before they are captured; a first call is that run.
+    ranks_run_alike: a rank may replay a collective only where the others do, too.
     """
 
     rng_in_graphs: bool
     max_streams: int | None
     follows_moves: bool = False
     runs_to_capture: bool = False
+    ranks_run_alike: bool = True
 
 
 class FailedCall(Exception):

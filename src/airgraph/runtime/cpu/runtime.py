@@ -25,7 +25,7 @@ class CpuRuntime:
     """Serves `DeviceRuntime` by the native tape."""
 
     device_type = "cpu"
-    capabilities = Capabilities(rng_in_graphs=True, max_streams=None, follows_moves=True)
+    capabilities = Capabilities(rng_in_graphs=True, max_streams=None, follows_moves=True, ranks_run_alike=False)
 
     def __init__(self) -> None:
         self._streams: dict[str, streams.Stream] = {}
