@@ -13,8 +13,10 @@ PYTEST_ARGS ?=
 # NPU=0 leaves out the tests on the simulated Ascend runtime, where torch_npu has no wheel.
 NPU ?= 1
 
-# Python compiles at first use what of the packages is used, a part of them: a third of the time of an installation.
-export PIP_NO_COMPILE := 1
+# Python compiles at first use what of the packages is used, a part of them, and keeps it, whatever the environment says:
+# each of hundreds of processes would else compile torch anew. pip takes 0 for "do not compile" (see its `pip config`).
+export PIP_NO_COMPILE := 0
+export PYTHONDONTWRITEBYTECODE :=
 
 VENV := .venv
 BIN := $(VENV)/bin

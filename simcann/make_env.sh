@@ -20,7 +20,7 @@ borrowed=$("$main/bin/python" -c "$site")
 
 "$main/bin/python" -m venv "$target"
 # protobuf: the TorchAir that the wheel brings along imports it, but does not ask for it.
-"$target/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
+"$target/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-compile \
     "torch_npu==$torch_npu_version" "protobuf>=4"
 own=$("$target/bin/python" -c "$site")
 printf '%s\n' "$borrowed" "$root/src" "$root/simdevice/python" "$root/simcann/python" > "$own/simcann.pth"

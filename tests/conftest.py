@@ -74,6 +74,9 @@ _terminal = pytest.StashKey[TextIO]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses"):
+        # Programs of tests are edited: compiled ones are told from others by their size and second alone.
+        os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     # Before output is captured.
     config.stash[_terminal] = os.fdopen(os.dup(sys.__stderr__.fileno()), "w")
 
@@ -114,7 +117,9 @@ def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, py
 
 
 @pytest.fixture(autouse=True)
-def fresh_state() -> Iterator[None]:
+def fresh_state(request: pytest.FixtureRequest) -> Iterator[None]:
+    # The same of modules that tests write.
+    sys.dont_write_bytecode = not {"tmp_path", "tmp_path_factory"}.isdisjoint(request.fixturenames)
     torch.manual_seed(0)
     yield
     torch._dynamo.reset()
