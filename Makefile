@@ -51,7 +51,7 @@ ifndef TOGETHER
 endif
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-main test-npu test-cuda test-wheel test-python wheel lint bench bench-npu test-sanitizers clean
-.PHONY: beside test-simcann hostile-npu usual-npu hostile-cuda usual-cuda
+.PHONY: beside test-simcann hostile-npu usual-npu hostile-cuda usual-cuda why-not-cuda
 .PHONY: prepared browser check-headers check-tidy check-types check-style simulated-npu simulated-cuda
 
 help:
@@ -74,7 +74,7 @@ demo: $(STAMPS)/demo
 test:
 	$(MAKE) TOGETHER=1 -j2 --output-sync=line prepared
 	$(MAKE) TOGETHER=1 -j2 --output-sync=target beside
-	$(MAKE) $(WITH_NPU:%=usual-npu) $(WITH_CUDA:%=usual-cuda) test-main WHEEL=--wheel
+	$(MAKE) $(WITH_CUDA:%=why-not-cuda) test-main WHEEL=--wheel
 
 prepared: $(WITH_NPU:%=simulated-npu) $(WITH_CUDA:%=simulated-cuda) browser $(STAMPS)/dev lint wheel
 
@@ -84,8 +84,8 @@ test-main: $(STAMPS)/dev browser
 simulated-npu: $(STAMPS)/npu
 	$(WITH_VENV) cmake --build simcann/build
 
-# None of these keeps two processors busy alone.
-beside: $(WITH_NPU:%=hostile-npu) $(WITH_CUDA:%=hostile-cuda) $(WITH_NPU:%=test-simcann)
+# The hostile ones do not keep two processors busy, so that one that does runs beside each.
+beside: $(WITH_NPU:%=hostile-npu) $(WITH_CUDA:%=usual-cuda hostile-cuda) $(WITH_NPU:%=usual-npu test-simcann)
 
 test-npu: test-simcann hostile-npu usual-npu
 
@@ -104,17 +104,20 @@ usual-npu: simulated-npu $(STAMPS)/dev
 simulated-cuda: $(STAMPS)/cuda
 	@[ -s $< ] || $(WITH_VENV) cmake --build simcuda/build
 
-test-cuda: hostile-cuda usual-cuda
+test-cuda: hostile-cuda usual-cuda why-not-cuda
 
 hostile-cuda: simulated-cuda $(STAMPS)/dev
 	@[ -s $(STAMPS)/cuda ] \
 	|| SIMCUDA_SCHEDULE=adversarial $(CUDA_BIN)/python -m pytest $(FOR_HOSTILE) --device cuda $(PYTEST_ARGS)
 
 usual-cuda: simulated-cuda $(STAMPS)/dev
-	@if [ -s $(STAMPS)/cuda ]; then cat $(STAMPS)/cuda && rm $(STAMPS)/cuda $(STAMPS)/cuda-environment; else \
-	    $(CUDA_BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance tests/cuda $(ALSO_ON_CUDA) \
-	        --device cuda $(addprefix --ignore ,$(HOSTILE)) $(PYTEST_ARGS); \
-	fi
+	@[ -s $(STAMPS)/cuda ] \
+	|| $(CUDA_BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/conformance tests/cuda $(ALSO_ON_CUDA) \
+	    --device cuda $(addprefix --ignore ,$(HOSTILE)) $(PYTEST_ARGS)
+
+# After the two above.
+why-not-cuda:
+	@[ ! -s $(STAMPS)/cuda ] || { cat $(STAMPS)/cuda && rm $(STAMPS)/cuda $(STAMPS)/cuda-environment; }
 
 # One for each Python: make wheel PYTHON=python3.12 VENV=.venv-3.12. torch's own libraries are left out of it.
 wheel: $(STAMPS)/torch $(if $(TOGETHER),$(STAMPS)/dev)
