@@ -144,10 +144,10 @@ def attention_of(sample: Any) -> Call | None:
     return torch.ops.airgraph.decode_attention.default, (query, key, value, mask, scale), {}
 
 
-def calls_of(op: Any, name: str, dtype: torch.dtype) -> Iterator[tuple[Any, list[Call]]]:
-    """The samples of an operator, and what they call."""
+def calls_of(op: Any, name: str, dtype: torch.dtype, times: int) -> Iterator[tuple[Any, list[Call]]]:
+    """The samples of an operator, drawn so many times, and what they call."""
     torch.manual_seed(0)
-    for sample in chain(*(op.sample_inputs("cpu", dtype, requires_grad=False, set_seed=False) for _ in range(4))):
+    for sample in chain(*(op.sample_inputs("cpu", dtype, requires_grad=False, set_seed=False) for _ in range(times))):
         if op.name == ATTENTION:
             attention = attention_of(sample)
             yield sample, [] if attention is None else [attention]
@@ -194,7 +194,8 @@ def compare_int8(found: Found, left: Tensor, right: Tensor) -> None:
 
 
 @torch.no_grad()
-def test_no_number_is_further_from_float64_than_eagers_by_more_than_rounding() -> None:
+def test_no_number_is_further_from_float64_than_eagers_by_more_than_rounding(request: pytest.FixtureRequest) -> None:
+    times = 4 if request.config.getoption("--full-sweep") else 1
     from torch.testing._internal.common_methods_invocations import op_db
 
     table = {(op.name, op.variant_test_name): op for op in op_db}
@@ -202,7 +203,7 @@ def test_no_number_is_further_from_float64_than_eagers_by_more_than_rounding() -
     for name, called in OPERATORS.items():
         op = table.get((name, "")) or table[name, "no_rounding_mode"]
         for dtype in FLOATS:
-            for sample, calls in calls_of(op, called, dtype):
+            for sample, calls in calls_of(op, called, dtype, times):
                 for call in calls:
                     compare(found[called, dtype], *call)
                 if name == "mm":
