@@ -14,8 +14,9 @@ from airgraph.capture.fallback import Fallback, Mode
 from airgraph.capture.key import GraphKey
 from airgraph.capture.ledger import GraphRecord, ledger
 from airgraph.capture.pools import pool_for
-from airgraph.capture.ranks import Ranks, Vote
+from airgraph.capture.ranks import OTHERS_CANNOT, Ranks, Vote
 from airgraph.capture.verification import Verification
+from airgraph.capture.votes import Votes
 from airgraph.capture.warmup import warming_threads
 from airgraph.errors import InputMoved, NotAdmitted, OptionError, Overlapping, ReplayError, UnsupportedGraph
 from airgraph.memory.pool import PoolLock
@@ -115,7 +116,9 @@ class GraphedCallable:
         self._verification = Verification(program, runtime, options)
         self._ranks = Ranks.of(program)
         self._runs_to_capture = runtime.capabilities.runs_to_capture
-        self._ranks_run_alike = runtime.capabilities.ranks_run_alike
+        self._votes: Votes | None = None
+        if self._ranks is not None and not runtime.capabilities.ranks_run_alike:
+            self._votes = Votes(program.name, self._ranks.groups)
         self._verified_after = 0
         _check_clone_output(options, len(program.gm.graph.output_node().args[0]))  # type: ignore[arg-type]
         ledger.add_callable(self)
@@ -175,6 +178,8 @@ class GraphedCallable:
             return
         with self._replay_lock.holding(f"the end of a group of {self._program.name}"):
             self._ranks.forget()
+            if self._votes is not None:
+                self._votes.forget()
             for graph in self.captures:
                 self._drop(graph)
             self._forget()
@@ -205,10 +210,12 @@ class GraphedCallable:
             if not self._ranks.are_there():
                 # Raises what torch says of a group that is not there; a graph would keep one that is about to end.
                 return self._fallback.run(args)
-            if self._ranks_run_alike:
+            if self._votes is None:
                 outputs = self._capture_in_step(self._ranks, key, args, runs=not warming)
                 if outputs is not None:
                     return outputs
+            else:
+                self._heed(self._votes, key)
         self._take_what_ranks_refuse(key)
         if self._fallback.serves(key):
             return self._fallback.placeholders(args) if warming else self._fallback.run(args)
@@ -324,6 +331,8 @@ class GraphedCallable:
             # Under its replay lock, and once the error is gone, which leads to what the attempt took: that is free for
             # the eager run.
             self._pool.strike_off()
+        if self._votes is not None and (graph is not None or self._fallback.serves(key)):
+            self._votes.cast(key, can_capture=graph is not None)
         return _Made(graph, outputs, has_run)
 
     def _capture_in_step(self, ranks: Ranks, key: GraphKey, args: list[Any], *, runs: bool) -> list[Any] | None:
@@ -379,6 +388,15 @@ class GraphedCallable:
             self._take_what_ranks_refuse(key)
         return agreed
 
+    def _heed(self, votes: Votes, key: GraphKey) -> None:
+        """Run a key eagerly that another rank cannot capture, and say so of one that this rank cannot."""
+        if self._fallback.serves(key):
+            votes.cast(key, can_capture=False)
+        elif votes.is_refused(key):
+            for graph in self._captures.of(key):
+                self._drop(graph)
+            self._fallback.take(key, UnsupportedGraph(OTHERS_CANNOT))
+
     def _take_what_ranks_refuse(self, key: GraphKey) -> None:
         if self._ranks is not None and self._ranks.refuse(key) and not self._fallback.serves(key):
             self._fallback.take(key, UnsupportedGraph(self._ranks.why_not(key)))
@@ -415,6 +433,8 @@ class GraphedCallable:
 
     def _keep_at_hand(self, graph: CapturedGraph, args: list[Any]) -> None:
         self._captures.served(graph)
+        if self._votes is not None and self._votes.is_open(graph.key):
+            return
         if self._hands_out and isinstance(graph.device_graph, LocksItsPool):
             call = graph.device_graph.usual_call(
                 numbers=self._captures.numbers(args),

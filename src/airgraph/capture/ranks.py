@@ -14,8 +14,9 @@ from airgraph.program.collectives import NAMESPACE, begun, collectives_in, group
 from airgraph.program.program import CaptureProgram
 from airgraph.torch_internals.groups import before_shutdown, is_ending
 
-__all__ = ["Ranks", "Vote"]
+__all__ = ["OTHERS_CANNOT", "Ranks", "Vote"]
 
+OTHERS_CANNOT = "another rank cannot capture it, and ranks run a key alike"
 # Of calls of one key that some rank did not capture but might the next time, before all run it eagerly for good.
 _MOST_PUT_OFF = 8
 
@@ -37,7 +38,7 @@ class Ranks:
 
     def __init__(self, groups: list[Any], collectives: int, device: torch.device) -> None:
         """collectives: how many the program begins."""
-        self._groups = groups
+        self.groups = groups
         self._collectives = collectives
         self._device = device
         # What all do, and what this one said.
@@ -55,12 +56,12 @@ class Ranks:
 
     def are_there(self) -> bool:
         """Whether no group has ended, or is about to, or has not been made yet."""
-        found = [group_of(str(group)) for group in self._groups]
+        found = [group_of(str(group)) for group in self.groups]
         return all(group is not None and not is_ending(group) for group in found)
 
     def have(self, group: str) -> bool:
         """Whether a group of this name is one of theirs."""
-        return group in map(str, self._groups)
+        return group in map(str, self.groups)
 
     def forget(self) -> None:
         """Nothing is agreed any more."""
@@ -88,14 +89,14 @@ class Ranks:
             return f"ranks run a key alike, and {_MOST_PUT_OFF} calls were not captured on all of them"
         if self._settled[key][1] is Vote.NEVER:
             return "this rank could not capture it before, and ranks run a key alike"
-        return "another rank cannot capture it, and ranks run a key alike"
+        return OTHERS_CANNOT
 
     def settle(self, key: GraphKey, vote: Vote) -> Vote:
         """What all ranks do with a key: a collective in each group. Asked again where it is NOT_NOW."""
         operators = getattr(torch.ops, NAMESPACE)
         least = torch.tensor([vote], dtype=torch.int32, device=self._device)
         with torch.no_grad():
-            for group in self._groups:
+            for group in self.groups:
                 least = operators.wait_tensor(operators.all_reduce(least, "min", group))
         agreed = Vote(int(least.item()))
         if agreed is Vote.NOT_NOW:

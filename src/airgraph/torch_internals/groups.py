@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["before_shutdown", "group_named", "is_ending"]
+__all__ = ["before_shutdown", "default_store", "group_named", "is_ending"]
 
 # By name, those that have been told to end; torch finds them until they have ended.
 _ending: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
@@ -20,6 +20,16 @@ def group_named(name: str) -> Any:
     try:
         return _resolve_process_group(name)  # type: ignore[arg-type]
     except RuntimeError:
+        return None
+
+
+def default_store() -> Any:
+    """The `torch.distributed.Store` that this process's groups were made with, or None."""
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    try:
+        return _get_default_store()
+    except ValueError:
         return None
 
 

@@ -345,6 +345,10 @@ INTERNALS = (
         "torch.distributed.distributed_c10d", "_resolve_process_group", used_for="cached graphs with collectives",
         until="a public look-up of a group by its name", part_of="distributed",
     ),
+    _of(
+        "torch.distributed.distributed_c10d", "_get_default_store", used_for="what ranks say of keys on CPU",
+        until="torch.distributed gives it", part_of="distributed",
+    ),
     # FX, Inductor, pytrees
     _of(
         "torch.fx.GraphModule", "_graph", used_for="passes, which generate code once",

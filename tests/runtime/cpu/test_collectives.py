@@ -278,7 +278,40 @@ def test_a_program_that_one_rank_cannot_capture(tmp_path: Path) -> None:
         call = compiled(lambda x: fc.all_reduce(x + 1, "sum", world) * 2, force_eager=rank == 1)
         for _ in range(3):
             assert torch.equal(call(torch.ones(3)), torch.full((3,), 8.))
-        assert rows()[-1]["state"] == ("skipped" if rank else "captured")
+        assert rows()[-1]["state"] == "skipped"
+        assert ("another rank" in rows()[-1]["reason"]) is (rank == 0)
+        """,
+    )
+
+
+def test_ranks_hear_of_one_another_which_keys_they_cannot_capture(tmp_path: Path) -> None:
+    """And ask no more once all have spoken."""
+    _run(
+        tmp_path,
+        """
+        from airgraph.capture.votes import Votes
+        heard, asked = Votes.is_refused, []
+        Votes.is_refused = lambda self, key: asked.append(str(key)) or heard(self, key)
+        # The larger shape does not fit the budget of the second rank.
+        def program(x):
+            return fc.all_reduce((x @ x.T).exp() + 1, "sum", world) * 2
+        call = compiled(program, memory_budget=100_000 if rank else None)
+        def run(sizes):
+            for size in sizes:
+                x = torch.randn(size, 3, generator=torch.Generator().manual_seed(size)) / 10
+                torch.testing.assert_close(call(x), 2 * 2 * ((x @ x.T).exp() + 1))
+            return {row["key"]: (row["state"], row["reason"]) for row in rows()}
+        found = run((4, 200) * 4)
+        state, reason = found.pop("(200)")
+        assert state == "skipped" and {state for state, _ in found.values()} == {"captured"}, found
+        assert ("memory_budget" in reason) if rank else ("another rank cannot capture it" in reason), reason
+        asked.clear()
+        run((4,) * 20)
+        assert len(asked) < 10, asked
+        # A reset, on whatever ranks, takes back nothing of it.
+        airgraph.reset()
+        found = run((200, 4, 200))
+        assert (found.pop("(200)")[0], *(state for state, _ in found.values())) == ("skipped", "captured"), rows()
         """,
     )
 
