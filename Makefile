@@ -14,7 +14,7 @@ PYTEST_ARGS ?=
 NPU ?= 1
 
 # Python compiles at first use what of the packages is used, a part of them, and keeps it, whatever the environment says:
-# each of hundreds of processes would else compile torch anew. pip takes 0 for "do not compile" (see its `pip config`).
+# each of hundreds of processes would else compile all of torch anew. pip takes 0 for "do not compile".
 export PIP_NO_COMPILE := 0
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -84,7 +84,7 @@ test-main: $(STAMPS)/dev browser
 simulated-npu: $(STAMPS)/npu
 	$(WITH_VENV) cmake --build simcann/build
 
-# The hostile ones do not keep two processors busy, so that one that does runs beside each.
+# Two at a time, in this order: a hostile one waits a good deal, and one that does not runs beside it.
 beside: $(WITH_NPU:%=hostile-npu) $(WITH_CUDA:%=usual-cuda hostile-cuda) $(WITH_NPU:%=usual-npu test-simcann)
 
 test-npu: test-simcann hostile-npu usual-npu

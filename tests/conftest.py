@@ -58,6 +58,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
 
 
+# As this process was started.
+_writes_no_bytecode = sys.dont_write_bytecode
 # Pools whose graphs outlived a test.
 _reported: set[int] = set()
 
@@ -119,7 +121,8 @@ def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, py
 @pytest.fixture(autouse=True)
 def fresh_state(request: pytest.FixtureRequest) -> Iterator[None]:
     # The same of modules that tests write.
-    sys.dont_write_bytecode = not {"tmp_path", "tmp_path_factory"}.isdisjoint(request.fixturenames)
+    writes_modules = not {"tmp_path", "tmp_path_factory"}.isdisjoint(request.fixturenames)
+    sys.dont_write_bytecode = _writes_no_bytecode or writes_modules
     torch.manual_seed(0)
     yield
     torch._dynamo.reset()

@@ -17,13 +17,14 @@ KEY, OTHER_KEY = GraphKey.of([3]), GraphKey.of([4])
 
 
 class Ranks:
-    """Two ranks in one process: which one speaks, and the store that both have."""
+    """Ranks in one process: which one speaks, the members of groups, and the store that all have."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.store: object = distributed.HashStore()
         self.speaking = 0
+        self.members = {"0": [0, 1]}
         monkeypatch.setattr(module, "default_store", lambda: self.store)
-        monkeypatch.setattr(module, "ranks_of", lambda group: [0, 1])
+        monkeypatch.setattr(module, "ranks_of", lambda group: self.members[group])
         monkeypatch.setattr(module, "_own_rank", lambda: self.speaking)
 
     def cast(self, rank: int, votes: Votes, key: GraphKey, *, can_capture: bool) -> None:
@@ -52,12 +53,39 @@ def test_a_key_is_refused_by_whoever_cannot_capture_it(ranks: Ranks) -> None:
     assert first.is_open(KEY) and not first.is_refused(KEY)
 
 
-def test_another_program_or_group_says_nothing_of_it(ranks: Ranks) -> None:
+def test_another_program_says_nothing_of_it(ranks: Ranks) -> None:
     own = Votes("graph #1", ["0"])
     ranks.cast(0, own, KEY, can_capture=True)
-    for other in (Votes("graph #2", ["0"]), Votes("graph #1", ["1"])):
-        ranks.cast(1, other, KEY, can_capture=False)
+    ranks.cast(1, Votes("graph #2", ["0"]), KEY, can_capture=False)
     assert not own.is_refused(KEY)
+
+
+def test_ranks_of_a_mesh_hear_of_each_other_and_pass_it_on(ranks: Ranks) -> None:
+    """They have one group in common, and each another one; the third rank knows the first alone."""
+    ranks.members = {"1": [0, 1], "3": [0, 2], "4": [1, 3]}
+    first, second, third = (Votes("graph #1", groups) for groups in (["1", "3"], ["1", "4"], ["3"]))
+    for rank, votes in enumerate((first, second, third)):
+        ranks.cast(rank, votes, KEY, can_capture=votes is not second)
+    assert first.is_refused(KEY)
+    ranks.speaking = 2
+    assert third.is_refused(KEY)
+
+
+def test_a_program_that_a_rank_captures_nothing_of(ranks: Ranks) -> None:
+    first, second = Votes("graph #1", ["0"]), Votes("graph #1", ["0"])
+    ranks.cast(0, first, KEY, can_capture=True)
+    ranks.speaking = 1
+    second.refuse_all()
+    ranks.speaking = 0
+    assert first.is_refused(KEY)
+
+
+def test_what_was_said_before_the_groups_ended_is_not_heard(ranks: Ranks) -> None:
+    first, second = Votes("graph #1", ["0"]), Votes("graph #1", ["0"])
+    ranks.cast(1, second, KEY, can_capture=False)
+    first.forget()
+    ranks.cast(0, first, KEY, can_capture=True)
+    assert not first.is_refused(KEY)
 
 
 def test_a_rank_that_never_has_the_key_is_not_asked_for_ever(ranks: Ranks) -> None:

@@ -352,6 +352,26 @@ def test_a_product_is_computed_while_the_other_rank_has_not_come(device: str, tm
     )
 
 
+def test_what_a_distributed_tensor_communicates_by(device: str, tmp_path: Path) -> None:
+    """Some operators of DTensor's own are collectives, too: their graphs end before the group does."""
+    _run(
+        tmp_path,
+        device,
+        """
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor import Shard, distribute_tensor
+        mesh = init_device_mesh(device, (2,))
+        def program(x):
+            return (x * 2).redistribute(placements=[Shard(1)]).to_local() + 1
+        call = compiled(program)
+        for number in range(3):
+            whole = numbers(4, 6) + number
+            assert torch.equal(call(distribute_tensor(whole, mesh, [Shard(0)])), whole.chunk(2, 1)[rank] * 2 + 1)
+        assert rows()[-1]["state"] == "captured", rows()
+        """,
+    )
+
+
 def test_graphs_end_before_their_group_does(device: str, tmp_path: Path) -> None:
     """A communicator of NCCL waits at its end for the graphs that have captured it: for ever, while one is kept.
 

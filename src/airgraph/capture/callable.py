@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -118,7 +120,7 @@ class GraphedCallable:
         self._runs_to_capture = runtime.capabilities.runs_to_capture
         self._votes: Votes | None = None
         if self._ranks is not None and not runtime.capabilities.ranks_run_alike:
-            self._votes = Votes(program.name, self._ranks.groups)
+            self._votes = Votes(f"{program.name} of {_forms_of(program)}", self._ranks.groups)
         self._verified_after = 0
         _check_clone_output(options, len(program.gm.graph.output_node().args[0]))  # type: ignore[arg-type]
         ledger.add_callable(self)
@@ -169,14 +171,18 @@ class GraphedCallable:
         with self._replay_lock.holding(f"reset of {self._program.name}"):
             self._forget()
 
-    def end_group(self, name: str) -> None:
+    def end_group(self, name: str, *, waits: bool) -> None:
         """Drop all captures where the program communicates in the group of this name, whose end is near.
 
-        Its next call captures anew, with a group that has the name by then. Raises ReplayError as `reset` does.
+        Its next call captures anew, with a group that has the name by then. waits: for a call on another thread; else
+        nothing is done where there is one. Raises ReplayError as `reset` does.
         """
         if self._ranks is None or not self._ranks.have(name):
             return
-        with self._replay_lock.holding(f"the end of a group of {self._program.name}"):
+        lock = self._replay_lock
+        with lock.holding(f"the end of a group of {self._program.name}") if waits else lock.if_free() as is_held:
+            if is_held is False:
+                return
             self._ranks.forget()
             if self._votes is not None:
                 self._votes.forget()
@@ -348,7 +354,9 @@ class GraphedCallable:
             # The others are not in the agreement yet where this one has not come to it: nothing of it may be in the way
             # of what the call raises.
             if not self._runs_to_capture or ranks.have_all_begun():
-                self._agree(ranks, key, Vote.NOT_NOW)
+                # What the call raised says more than that nobody answers.
+                with contextlib.suppress(RuntimeError):
+                    self._agree(ranks, key, Vote.NOT_NOW)
             raise
         if self._agree(ranks, key, vote) is Vote.NOT_NOW and outputs is None:
             return self._fallback.run(args) if runs else self._fallback.placeholders(args)
@@ -390,7 +398,9 @@ class GraphedCallable:
 
     def _heed(self, votes: Votes, key: GraphKey) -> None:
         """Run a key eagerly that another rank cannot capture, and say so of one that this rank cannot."""
-        if self._fallback.serves(key):
+        if self._fallback.mode is Mode.EAGER:
+            votes.refuse_all()
+        elif self._fallback.serves(key):
             votes.cast(key, can_capture=False)
         elif votes.is_refused(key):
             for graph in self._captures.of(key):
@@ -443,6 +453,13 @@ class GraphedCallable:
                 is_capturing=None if self._launch_asks else self._is_capturing,
             )
             self.usual = Usual(graph.device_graph, graph.record, call)
+
+
+def _forms_of(program: CaptureProgram) -> str:
+    """A digest of the sizes and types of a program's arguments, as it was traced with them."""
+    values = (node.meta.get("val") for node in program.gm.graph.find_nodes(op="placeholder"))
+    forms = [(str(tuple(each.shape)), str(each.dtype)) if isinstance(each, torch.Tensor) else "" for each in values]
+    return hashlib.sha256(repr(forms).encode()).hexdigest()[:16]
 
 
 def _has_foreign(args: Sequence[Any]) -> bool:

@@ -92,11 +92,14 @@ class Ranks:
         return OTHERS_CANNOT
 
     def settle(self, key: GraphKey, vote: Vote) -> Vote:
-        """What all ranks do with a key: a collective in each group. Asked again where it is NOT_NOW."""
+        """What all ranks do with a key: collectives in each group. Asked again where it is NOT_NOW.
+
+        Each further pass carries what was said to the neighbours of neighbours, whatever the groups have in common.
+        """
         operators = getattr(torch.ops, NAMESPACE)
         least = torch.tensor([vote], dtype=torch.int32, device=self._device)
         with torch.no_grad():
-            for group in self.groups:
+            for group in self.groups * len(self.groups):
                 least = operators.wait_tensor(operators.all_reduce(least, "min", group))
         agreed = Vote(int(least.item()))
         if agreed is Vote.NOT_NOW:
@@ -108,7 +111,7 @@ class Ranks:
         return agreed
 
 
-def _drop_graphs_of(group: str) -> None:
+def _drop_graphs_of(group: str, waits: bool) -> None:
     """A communicator of NCCL waits at its end until no graph is left that has captured a collective of it."""
     for graphed in ledger.callables_alive():
-        graphed.end_group(group)
+        graphed.end_group(group, waits=waits)

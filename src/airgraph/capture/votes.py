@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from airgraph.capture.key import GraphKey
 from airgraph.program.collectives import ranks_of
 from airgraph.torch_internals.groups import default_store
 
 __all__ = ["Votes"]
 
+_CAPTURED, _REFUSED = b"captured", b"refused"
+_EVERY_KEY = "every key"
 # Of calls of a key that this rank has captured, before it is taken that no other one has refused it.
 _MOST_LOOKS = 8
 
@@ -19,14 +23,17 @@ class Votes:
     do alike, and ranks need not have the same keys.
     """
 
-    def __init__(self, program: str, groups: list[object]) -> None:
-        """program: a name that it has on all ranks."""
+    def __init__(self, program: str, groups: Sequence[object]) -> None:
+        """program: what it is called on all ranks, and only there where its arguments are of the same forms."""
         self._program = program
         self._groups = [str(group) for group in groups]
         # By key, how often this rank has looked since it said that it can.
         self._looks: dict[GraphKey, int] = {}
         self._closed: set[GraphKey] = set()
         self._refused: set[GraphKey] = set()
+        self._refuses_all = False
+        # How often the groups have ended, which all ranks see alike. The store may outlive them.
+        self._ended = 0
 
     def is_open(self, key: GraphKey) -> bool:
         """Whether another rank may still refuse a key."""
@@ -40,13 +47,14 @@ class Votes:
             self._looks[key] = 0
         else:
             self._closed.add(key)
-        store = default_store()
-        try:
-            if store is not None:
-                store.set(self._name(key, _own_rank()), "captured" if can_capture else "refused")
-        except RuntimeError:
-            # A store that keeps nothing, or whose server has gone.
+        if not self._note(str(key), _CAPTURED if can_capture else _REFUSED):
             self._closed.add(key)
+
+    def refuse_all(self) -> None:
+        """This rank captures nothing of the program."""
+        if not self._refuses_all:
+            self._refuses_all = True
+            self._note(_EVERY_KEY, _REFUSED)
 
     def is_refused(self, key: GraphKey) -> bool:
         """Whether another rank has said that it cannot capture a key which this one has."""
@@ -54,33 +62,48 @@ class Votes:
             return key in self._refused
         self._looks[key] += 1
         others = self._others()
-        store = default_store()
-        said = []
-        try:
-            for name in (self._name(key, rank) for rank in others):
-                if store is not None and store.check([name]):
-                    said.append(store.get(name))
-        except RuntimeError:
-            self._closed.add(key)
-            return False
-        if b"refused" in said:
+        said = self._said_by(others, str(key)) + self._said_by(others, _EVERY_KEY)
+        if _REFUSED in said:
             self._refused.add(key)
-        if key in self._refused or len(said) == len(others) or self._looks[key] >= _MOST_LOOKS:
+            # To those that share a group with this rank alone.
+            self._note(str(key), _REFUSED)
+        if key in self._refused or len(said) >= len(others) or self._looks[key] >= _MOST_LOOKS:
             self._closed.add(key)
         return key in self._refused
 
     def forget(self) -> None:
-        """As if nobody had said anything: the groups have ended."""
+        """As if nobody had said anything: a group has ended."""
         self._looks.clear()
         self._closed.clear()
         self._refused.clear()
+        self._refuses_all = False
+        self._ended += 1
+
+    def _note(self, what: str, vote: bytes) -> bool:
+        """False where nothing can be noted."""
+        store = default_store()
+        try:
+            if store is not None:
+                store.set(self._name(what, _own_rank()), vote.decode())
+        except RuntimeError:
+            # A store that keeps nothing, or whose server has gone.
+            return False
+        return store is not None
+
+    def _said_by(self, ranks: Sequence[int], what: str) -> list[bytes]:
+        store = default_store()
+        try:
+            names = [self._name(what, rank) for rank in ranks]
+            return [store.get(name) for name in names if store.check([name])] if store is not None else []
+        except RuntimeError:
+            return []
 
     def _others(self) -> list[int]:
         found = {rank for group in self._groups for rank in ranks_of(group) or ()}
         return sorted(found - {_own_rank()})
 
-    def _name(self, key: GraphKey, rank: int) -> str:
-        return f"airgraph/{self._program}/{','.join(self._groups)}/{key}/{rank}"
+    def _name(self, what: str, rank: int) -> str:
+        return f"airgraph/{self._ended}/{self._program}/{what}/{rank}"
 
 
 def _own_rank() -> int:

@@ -24,6 +24,8 @@ __all__ = [
 
 # What a call of it makes is there only after `wait_tensor`.
 NAMESPACE = "_c10d_functional"
+# The argument by which an operator is given its group.
+_GROUP = "group_name"
 # These start with a copy of what they are given, in PyTorch's form and in ours.
 _COPIES_FIRST = {f"{NAMESPACE}::{name}" for name in ("all_reduce", "all_reduce_coalesced", "broadcast")}
 
@@ -65,7 +67,7 @@ class _Begun(threading.local):
 
     def note(self, target: object) -> None:
         """An operator has been called."""
-        self.number += _is_collective(target)
+        self.number += _communicates(target)
 
 
 begun = _Begun()
@@ -87,7 +89,7 @@ class Counted(Interpreter):
 
 def collectives_in(graph: Graph) -> int:
     """How many a graph begins."""
-    return sum(_is_collective(node.target) for node in graph.nodes)
+    return sum(_communicates(node.target) for node in graph.nodes)
 
 
 def _is_collective(target: object) -> bool:
@@ -96,17 +98,24 @@ def _is_collective(target: object) -> bool:
     return not is_wait_for_collective(target)
 
 
+def _communicates(target: object) -> bool:
+    """Whether an operator is called by all ranks of a group, in whatever namespace: DTensor has some of its own."""
+    return isinstance(target, torch._ops.OpOverload) and any(
+        argument.name == _GROUP for argument in target._schema.arguments
+    )
+
+
 def groups_of(graph: Graph) -> list[Any]:
     """The groups of processes that a graph communicates in, each once, in an order that all its ranks share.
 
-    Names that are numbers go by their value: of the groups of a mesh, those along one dimension come before those along
-    the next, so that what ranks tell one another group by group reaches all.
+    Names that are numbers go by their value.
     """
     found: dict[str, Any] = {}
     for node in graph.nodes:
-        target = node.target
-        if isinstance(target, torch._ops.OpOverload) and target.namespace == NAMESPACE:
-            for argument, value in zip(target._schema.arguments, node.args, strict=False):
-                if argument.name == "group_name":
+        if _communicates(node.target):
+            for argument, value in zip(node.target._schema.arguments, node.args, strict=False):
+                if argument.name == _GROUP:
                     found.setdefault(str(value), value)
+            if _GROUP in node.kwargs:
+                found.setdefault(str(node.kwargs[_GROUP]), node.kwargs[_GROUP])
     return [found[name] for name in sorted(found, key=lambda name: (len(name), name))]

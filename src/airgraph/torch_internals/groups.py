@@ -39,23 +39,29 @@ def is_ending(group: Any) -> bool:
 
 
 @functools.cache
-def before_shutdown(tell: Callable[[str], None]) -> None:
-    """From now on, tell the name of each group that is about to shut down or abort, as by `destroy_process_group`.
+def before_shutdown(tell: Callable[[str, bool], None]) -> None:
+    """From now on, tell the name of each group that is about to shut down, as by `destroy_process_group`, or to abort.
 
-    torch has no hook for that: two methods of its class are replaced, once for a `tell`.
+    And whether there is time: an abort is to break what may be stuck, and waits for nobody. torch has no hook for that:
+    two methods of its class are replaced, once for a `tell`.
     """
     from torch.distributed import ProcessGroup
 
-    for method in ("shutdown", "abort"):
-        setattr(ProcessGroup, method, _told_before(getattr(ProcessGroup, method), tell))
+    for method, waits in (("shutdown", True), ("abort", False)):
+        setattr(ProcessGroup, method, _told_before(getattr(ProcessGroup, method), tell, waits=waits))
 
 
-def _told_before(method: Callable[..., Any], tell: Callable[[str], None]) -> Callable[..., Any]:
+def _told_before(method: Callable[..., Any], tell: Callable[[str, bool], None], *, waits: bool) -> Callable[..., Any]:
     @functools.wraps(method)
     def ending(group: Any, *args: Any, **kwargs: Any) -> Any:
         name = str(group.group_name)
         _ending[name] = group
-        tell(name)
+        try:
+            tell(name, waits)
+        except BaseException:
+            # It does not end.
+            _ending.pop(name, None)
+            raise
         return method(group, *args, **kwargs)
 
     return ending
