@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,14 +9,13 @@ from typing import Any
 
 import torch
 
-from airgraph.capture.captures import NEW_KEY, CapturedGraph, Captures
+from airgraph.capture.agreement import Agreement
+from airgraph.capture.captures import NEW_KEY, CapturedGraph, Captures, Made
 from airgraph.capture.fallback import Fallback, Mode
 from airgraph.capture.key import GraphKey
 from airgraph.capture.ledger import GraphRecord, ledger
 from airgraph.capture.pools import pool_for
-from airgraph.capture.ranks import OTHERS_CANNOT, Ranks, Vote
 from airgraph.capture.verification import Verification
-from airgraph.capture.votes import Votes
 from airgraph.capture.warmup import warming_threads
 from airgraph.errors import InputMoved, NotAdmitted, OptionError, Overlapping, ReplayError, UnsupportedGraph
 from airgraph.memory.pool import PoolLock
@@ -49,18 +46,6 @@ class Usual:
         """What a caller is to be told of what `call` raised."""
         is_of_replay = isinstance(failure, self.graph.failure) and not isinstance(failure, ReplayError)
         return self.graph.error_of(failure) if is_of_replay else failure
-
-
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """graph: None where this call is not replayed. outputs: of this call, where it was run to capture it.
-
-    has_run: whether it was run to no such end, on what may be written.
-    """
-
-    graph: CapturedGraph | None
-    outputs: list[Any] | None
-    has_run: bool
 
 
 class GraphedCallable:
@@ -116,11 +101,8 @@ class GraphedCallable:
             and not options.force_recapture
         )
         self._verification = Verification(program, runtime, options)
-        self._ranks = Ranks.of(program)
+        self._agreement = Agreement.of(program, runtime.capabilities, self._fallback, self._captures)
         self._runs_to_capture = runtime.capabilities.runs_to_capture
-        self._votes: Votes | None = None
-        if self._ranks is not None and not runtime.capabilities.ranks_run_alike:
-            self._votes = Votes(f"{program.name} of {_forms_of(program)}", self._ranks.groups)
         self._verified_after = 0
         _check_clone_output(options, len(program.gm.graph.output_node().args[0]))  # type: ignore[arg-type]
         ledger.add_callable(self)
@@ -177,15 +159,13 @@ class GraphedCallable:
         Its next call captures anew, with a group that has the name by then. waits: for a call on another thread; else
         nothing is done where there is one. Raises ReplayError as `reset` does.
         """
-        if self._ranks is None or not self._ranks.have(name):
+        if self._agreement is None or not self._agreement.is_about(name):
             return
         lock = self._replay_lock
         with lock.holding(f"the end of a group of {self._program.name}") if waits else lock.if_free() as is_held:
             if is_held is False:
                 return
-            self._ranks.forget()
-            if self._votes is not None:
-                self._votes.forget()
+            self._agreement.forget()
             for graph in self.captures:
                 self._drop(graph)
             self._forget()
@@ -212,17 +192,12 @@ class GraphedCallable:
         if self._fallback.mode is Mode.EAGER:
             self._fallback.report_again()
         key = self._captures.key(args)
-        if self._ranks is not None and not self._ranks.is_settled(key) and not _has_foreign(args):
-            if not self._ranks.are_there():
-                # Raises what torch says of a group that is not there; a graph would keep one that is about to end.
-                return self._fallback.run(args)
-            if self._votes is None:
-                outputs = self._capture_in_step(self._ranks, key, args, runs=not warming)
-                if outputs is not None:
-                    return outputs
-            else:
-                self._heed(self._votes, key)
-        self._take_what_ranks_refuse(key)
+        if self._agreement is not None and not _has_foreign(args):
+            outputs = self._agreement.before_a_call(
+                key, args, runs=not warming, capture=self._capture_new, drop=self._drop
+            )
+            if outputs is not None:
+                return outputs
         if self._fallback.serves(key):
             return self._fallback.placeholders(args) if warming else self._fallback.run(args)
         if _has_foreign(args):
@@ -307,7 +282,7 @@ class GraphedCallable:
             raise ReplayError(message)
         self._fallback.warn_once("held", message)
 
-    def _capture(self, key: GraphKey, args: list[Any], reason: str, *, runs: bool = True) -> _Made:
+    def _capture(self, key: GraphKey, args: list[Any], reason: str, *, runs: bool = True) -> Made:
         """One more capture. runs: whether it may run this call.
 
         Raises what the call raised, where it was run and failed halfway.
@@ -337,79 +312,12 @@ class GraphedCallable:
             # Under its replay lock, and once the error is gone, which leads to what the attempt took: that is free for
             # the eager run.
             self._pool.strike_off()
-        if self._votes is not None and (graph is not None or self._fallback.serves(key)):
-            self._votes.cast(key, can_capture=graph is not None)
-        return _Made(graph, outputs, has_run)
+        if self._agreement is not None and (graph is not None or self._fallback.serves(key)):
+            self._agreement.tell(key, can_capture=graph is not None)
+        return Made(graph, outputs, has_run)
 
-    def _capture_in_step(self, ranks: Ranks, key: GraphKey, args: list[Any], *, runs: bool) -> list[Any] | None:
-        """Capture a new key if all ranks can; else none of them does. The outputs of the call, if it was run.
-
-        Where a capture runs the call, ranks that cannot capture run it too before they say so: all collectives of the
-        program come before those of the agreement, on every rank. So it is where a warm-up runs it, to no other end.
-        """
-        ranks.expect_all()
-        try:
-            vote, outputs = self._vote(key, args, runs=runs)
-        except Exception:
-            # The others are not in the agreement yet where this one has not come to it: nothing of it may be in the way
-            # of what the call raises.
-            if not self._runs_to_capture or ranks.have_all_begun():
-                # What the call raised says more than that nobody answers.
-                with contextlib.suppress(RuntimeError):
-                    self._agree(ranks, key, Vote.NOT_NOW)
-            raise
-        if self._agree(ranks, key, vote) is Vote.NOT_NOW and outputs is None:
-            return self._fallback.run(args) if runs else self._fallback.placeholders(args)
-        return outputs
-
-    def _vote(self, key: GraphKey, args: list[Any], *, runs: bool) -> tuple[Vote, list[Any] | None]:
-        """What this rank says of a key, and the outputs of the call, if it was run."""
-        runs_first = runs and self._runs_to_capture
-        has_run = False
-        outputs: list[Any] | None = None
-        vote = Vote.NEVER
-        try:
-            if not self._fallback.serves(key):
-                vote = Vote.NOT_NOW
-                made = self._capture(key, args, NEW_KEY, runs=runs)
-                outputs, has_run = made.outputs, made.has_run
-                if made.graph is not None:
-                    vote = Vote.CAPTURED
-                elif self._fallback.serves(key):
-                    vote = Vote.NEVER
-            if runs_first and outputs is None:
-                outputs = self._fallback.run(args, counted=True)
-            elif self._runs_to_capture and not runs and not has_run:
-                self._fallback.rehearse(args)
-        except NotAdmitted as refusal:
-            # Else the call meets it again.
-            if runs_first:
-                outputs = self._fallback.on_refused(args, refusal)
-        return vote, outputs
-
-    def _agree(self, ranks: Ranks, key: GraphKey, vote: Vote) -> Vote:
-        """Do with a key as all ranks do."""
-        agreed = ranks.settle(key, vote)
-        if agreed is not Vote.CAPTURED and not self._fallback.serves(key):
-            for graph in self._captures.of(key):
-                self._drop(graph)
-            self._take_what_ranks_refuse(key)
-        return agreed
-
-    def _heed(self, votes: Votes, key: GraphKey) -> None:
-        """Run a key eagerly that another rank cannot capture, and say so of one that this rank cannot."""
-        if self._fallback.mode is Mode.EAGER:
-            votes.refuse_all()
-        elif self._fallback.serves(key):
-            votes.cast(key, can_capture=False)
-        elif votes.is_refused(key):
-            for graph in self._captures.of(key):
-                self._drop(graph)
-            self._fallback.take(key, UnsupportedGraph(OTHERS_CANNOT))
-
-    def _take_what_ranks_refuse(self, key: GraphKey) -> None:
-        if self._ranks is not None and self._ranks.refuse(key) and not self._fallback.serves(key):
-            self._fallback.take(key, UnsupportedGraph(self._ranks.why_not(key)))
+    def _capture_new(self, key: GraphKey, args: list[Any], runs: bool) -> Made:
+        return self._capture(key, args, NEW_KEY, runs=runs)
 
     def _drop(self, graph: CapturedGraph) -> None:
         if self.usual is not None and self.usual.record is graph.record:
@@ -443,7 +351,7 @@ class GraphedCallable:
 
     def _keep_at_hand(self, graph: CapturedGraph, args: list[Any]) -> None:
         self._captures.served(graph)
-        if self._votes is not None and self._votes.is_open(graph.key):
+        if self._agreement is not None and self._agreement.is_open(graph.key):
             return
         if self._hands_out and isinstance(graph.device_graph, LocksItsPool):
             call = graph.device_graph.usual_call(
@@ -453,13 +361,6 @@ class GraphedCallable:
                 is_capturing=None if self._launch_asks else self._is_capturing,
             )
             self.usual = Usual(graph.device_graph, graph.record, call)
-
-
-def _forms_of(program: CaptureProgram) -> str:
-    """A digest of the sizes and types of a program's arguments, as it was traced with them."""
-    values = (node.meta.get("val") for node in program.gm.graph.find_nodes(op="placeholder"))
-    forms = [(str(tuple(each.shape)), str(each.dtype)) if isinstance(each, torch.Tensor) else "" for each in values]
-    return hashlib.sha256(repr(forms).encode()).hexdigest()[:16]
 
 
 def _has_foreign(args: Sequence[Any]) -> bool:

@@ -24,7 +24,7 @@ from airgraph.runtime.recording.inputs import CaptureInput, decide_inputs
 from airgraph.torch_internals.dispatcher import without_autocast
 from airgraph.torch_internals.modes import without_modes
 
-__all__ = ["NEW_KEY", "CapturedGraph", "Captures"]
+__all__ = ["NEW_KEY", "CapturedGraph", "Captures", "Made"]
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +42,18 @@ class CapturedGraph:
     device_graph: DeviceGraph
     record: GraphRecord
     pool: MemoryPool
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """graph: None where this call is not replayed. outputs: of this call, where it was run to capture it.
+
+    has_run: whether it was run to no such end, on what may be written.
+    """
+
+    graph: CapturedGraph | None
+    outputs: list[Any] | None
+    has_run: bool
 
 
 class Captures:
