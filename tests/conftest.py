@@ -76,7 +76,7 @@ _terminal = pytest.StashKey[TextIO]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if hasattr(config, "workerinput") or not config.getoption("numprocesses"):
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", default=None):
         # Programs of tests are edited: compiled ones are told from others by their size and second alone.
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     # Before output is captured.
