@@ -47,7 +47,7 @@ _WORST = {"SIMCUDA_SCHEDULE": "adversarial", "SIMCANN_SCHEDULE": "adversarial"}
 @pytest.fixture(autouse=True)
 def _on_devices_beside_the_cpu(device: str) -> None:
     if device == "cpu":
-        pytest.skip("tests/runtime/cpu/test_collectives.py has them for the engine")
+        pytest.skip("tests/runtime/cpu has them for the engine")
 
 
 def _run(folder: Path, device: str, program: str) -> None:
