@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from described_operators import operators
 from own_calls import by_engine, further_off
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -196,9 +197,7 @@ def compare_int8(found: Found, left: Tensor, right: Tensor) -> None:
 @torch.no_grad()
 def test_no_number_is_further_from_float64_than_eagers_by_more_than_rounding(request: pytest.FixtureRequest) -> None:
     times = 4 if request.config.getoption("--full-sweep") else 1
-    from torch.testing._internal.common_methods_invocations import op_db
-
-    table = {(op.name, op.variant_test_name): op for op in op_db}
+    table = {(op.name, op.variant_test_name): op for op in operators()}
     found: dict[tuple[str, torch.dtype], Found] = defaultdict(Found)
     for name, called in OPERATORS.items():
         op = table.get((name, "")) or table[name, "no_rounding_mode"]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import described_operators
 import torch
 from torch.utils._pytree import tree_flatten, tree_map_only
 
@@ -52,9 +53,8 @@ class Outcome:
 @functools.cache
 def operators() -> dict[str, OpInfo]:
     """PyTorch's operator descriptions by name, in a fixed order; the first call takes ten seconds, for their import."""
-    from torch.testing._internal.common_methods_invocations import op_db
-
-    return {op.formatted_name: op for op in sorted(op_db, key=lambda op: op.formatted_name)}
+    described = sorted(described_operators.operators(), key=lambda op: op.formatted_name)
+    return {op.formatted_name: op for op in described}
 
 
 def outcomes(name: str, dtype: str, limit: int) -> Iterator[Outcome]:

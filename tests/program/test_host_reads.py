@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from described_operators import operators
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -43,10 +44,7 @@ _STRIDE = 8
 
 
 def _operators(full: bool) -> Iterator[OpInfo]:
-    from torch.testing._internal.common_methods_invocations import op_db
-
-    ordered = sorted(op_db, key=lambda op: op.formatted_name)
-    for index, op in enumerate(ordered):
+    for index, op in enumerate(sorted(operators(), key=lambda op: op.formatted_name)):
         if "jiterator" not in op.name and (full or op.formatted_name in _REFUSED or index % _STRIDE == 0):
             yield op
 
