@@ -206,6 +206,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def("__len__", &Tape::size)
       .def_property_readonly("taken", &Tape::taken)
       .def_property_readonly("shared_loops", &Tape::shared_loops)
+      .def_property_readonly("is_quick", &Tape::is_quick)
       .def_property_readonly("is_divided_by_aten", &Tape::is_divided_by_aten);
 
   py::enum_<LiveOutputs>(m, "LiveOutputs")
@@ -260,7 +261,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
           [](Launch& self, const py::list& list, bool is_locked) { return to_python(run(self, list, is_locked)); },
           py::arg("args"), py::arg("is_locked") = false)
       .def("blank", &Launch::blank)
-      .def("replay", &Launch::replay, py::call_guard<WithoutGil>());
+      .def("replay", [](Launch& self) {
+        const WithoutGil released(self.is_quick());
+        self.replay();
+      });
   def_inputs(launch);
 
   py::class_<DeviceNeighbours, std::shared_ptr<DeviceNeighbours>>(m, "DeviceNeighbours").def(py::init<>());

@@ -86,6 +86,9 @@ class Launch {
   // Replays on the inputs as they lie.
   void replay();
 
+  // Of the next replay; see `Tape::is_quick`.
+  bool is_quick() const { return tape_->is_quick(); }
+
   // What `call` returns, with zeros for values; nothing is executed.
   std::vector<at::Tensor> blank();
 

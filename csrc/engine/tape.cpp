@@ -109,6 +109,7 @@ Tier Tape::append(RecordedCall call) {
   const bool is_atens = step.tier != Tier::own || step.runs_atens;
   const bool is_loop = step.tier == Tier::own || step.tier == Tier::prepared;
   may_ask_for_threads_ = may_ask_for_threads_ || (is_atens && !(is_loop && is_undivided));
+  calls_others_ = calls_others_ || step.tier == Tier::boxed || step.tier == Tier::functional;
   is_divided_by_aten_ = is_divided_by_aten_ || (may_be_divided && step.tier != Tier::own);
   if (loop_ != nullptr && is_divided_by_aten_) {
     loop_->leave_to_atens_threads();
@@ -148,6 +149,7 @@ void Tape::run_beside(const std::vector<Segment>& segments, size_t threads, bool
 }
 
 void Tape::replay() {
+  const Pace::Turn turn(pace_);
   const ReplayGuard guard;
   const ParallelLoop::Replay loops(loop_.get());
   run(entries_, ahead_, schedule_.get());

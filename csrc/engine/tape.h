@@ -9,6 +9,7 @@
 
 #include "failure.h"
 #include "look_ahead.h"
+#include "pace.h"
 #include "parallel_loop.h"
 #include "schedule.h"
 #include "step.h"
@@ -54,6 +55,10 @@ class Tape {
   // Runs all calls, in order where `run_beside` says nothing else. Throws ReplayFailure; the tape stays usable.
   void replay();
 
+  // Whether the next replay runs kernels alone, which wait for nobody and call nothing of the user's, and is over so
+  // soon that no other thread would gain by running meanwhile. Guarded by the replay lock.
+  bool is_quick() const { return pace_.is_quick() && !calls_others_ && schedule_ == nullptr; }
+
   // Replays so many times and tells of the last, in the order of the tape, when each call was run, and where.
   std::vector<Moment> timeline(size_t rounds);
 
@@ -86,6 +91,8 @@ class Tape {
   std::unique_ptr<Schedule> schedule_;  // gone first: it holds on to the steps
   bool is_divided_by_aten_ = false;     // a call
   bool may_ask_for_threads_ = false;    // a call, of ATen or a library below it
+  bool calls_others_ = false;           // by the dispatcher: whatever is registered there
+  Pace pace_;
   std::unique_ptr<ParallelLoop> loop_;  // where a kernel has parts and there is another thread
 };
 

@@ -101,7 +101,7 @@ Outcome run(Launch& launch, py::handle args, bool is_locked, const Look& look) {
   if (!holds) {
     return Problem{Problem::Kind::mismatched};
   }
-  const WithoutGil released;
+  const WithoutGil released(launch.is_quick());
   return launch.call(given, compared.get());
 }
 
@@ -120,7 +120,7 @@ Outcome run(BoundLaunch& launch, py::handle args, bool is_locked, const Look& lo
 
 std::optional<Problem> run(HandGraph& graph) {
   const HeldReplayLock held(graph.replay_lock, "replay of a CPUGraph");
-  const WithoutGil released;
+  const WithoutGil released(graph.is_quick());
   return graph.replay();
 }
 
