@@ -133,7 +133,7 @@ class Watch {
   uint64_t changes_seen_ = 0;
   std::vector<Entry> items_, attributes_;
   std::vector<Sized> lengths_;
-  // An object and the tuple of its keys, where it is no plain dict; a cell and what it holds.
+  // An object and the tuple of its keys, where these may change without a dict; a cell and what it holds.
   std::vector<Item> keys_, cells_;
   // An object, its class, and the dict of its attributes.
   std::vector<Entry> types_;

@@ -1,5 +1,6 @@
 #include "door.h"
 
+#include "../internals/member.h"
 #include "quick_call.h"
 
 #include <c10/util/SmallVector.h>
@@ -26,7 +27,13 @@ py::object checked(PyObject* made) {
   return py::reinterpret_steal<py::object>(made);
 }
 
-py::object attribute(PyObject* owner, PyObject* name) { return checked(PyObject_GetAttr(owner, name)); }
+py::object attribute(PyObject* owner, Member& member) {
+  auto found = member.of(owner);
+  if (!found) {
+    throw py::error_already_set();
+  }
+  return found;
+}
 
 // Raises what the capture makes of the error that is set, in the user's terms, and the error as its cause.
 [[noreturn]] void raise_explained(const py::object& usual) {
@@ -90,10 +97,10 @@ Door::Door(py::object gate, py::object callable, py::object build, py::object mi
       sole_(PyLong_Check(build_.ptr()) ? build_.cast<Py_ssize_t>() : -1) {}
 
 py::object Door::replay(const py::object& usual, py::handle values) {
-  static PyObject* const name = PyUnicode_InternFromString("call");
+  static Member call_of("call");
   // Never given back: it may be asked when Python's objects are gone.
   static PyObject* const type = py::type::of<UsualCall>().release().ptr();
-  const auto call = attribute(usual.ptr(), name);
+  const auto call = attribute(usual.ptr(), call_of);
   auto* const held =
       reinterpret_cast<PyObject*>(Py_TYPE(call.ptr())) == type ? held_by<UsualCall>(call.ptr()) : nullptr;
   if (held == nullptr) {
@@ -115,13 +122,13 @@ py::object Door::replay(const py::object& usual, py::handle values) {
 }
 
 py::object Door::operator()(py::handle values) {
-  static PyObject* const name = PyUnicode_InternFromString("usual");
+  static Member usual_of("usual");
   if (misses_ >= kManyMisses && ++passed_by_ % kSeldom != 0) {
     return miss_;
   }
   py::object outputs = py::none();
   if (gate_ != nullptr && !gate_->has_changed()) {
-    const auto usual = attribute(callable_.ptr(), name);
+    const auto usual = attribute(callable_.ptr(), usual_of);
     outputs = usual.is_none() ? usual : replay(usual, values);
   }
   if (outputs.is_none()) {

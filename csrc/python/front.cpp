@@ -1,5 +1,6 @@
 #include "front.h"
 
+#include "../internals/member.h"
 #include "door.h"
 #include "quick_call.h"
 
@@ -12,22 +13,16 @@ namespace {
 // Of a class: it looks `__call__` up.
 ternaryfunc call_in_python = nullptr;
 
-py::object attribute_of(PyObject* owner, PyObject* name) {
-  return py::reinterpret_steal<py::object>(PyObject_GetAttr(owner, name));
-}
-
 // Of an object whose entries are as they should be; null, without an error, where there is none.
 py::object door_of(PyObject* self, PyObject* args) {
-  static PyObject* const arity_name = PyUnicode_InternFromString("_plain_arity");
-  static PyObject* const entries_name = PyUnicode_InternFromString("_entries");
-  static PyObject* const door_name = PyUnicode_InternFromString("door");
+  static Member plain_arity("_plain_arity"), entries_of("_entries"), door_member("door");
   static PyObject* const type = py::type::of<Door>().release().ptr();
-  const auto arity = attribute_of(self, arity_name);
-  const auto entries = arity ? attribute_of(self, entries_name) : arity;
+  const auto arity = plain_arity.of(self);
+  const auto entries = arity ? entries_of.of(self) : arity;
   py::object door;
   if (entries && PyLong_Check(arity.ptr()) && PyLong_AsSsize_t(arity.ptr()) == PyTuple_GET_SIZE(args) &&
       PyTuple_Check(entries.ptr()) && PyTuple_GET_SIZE(entries.ptr()) != 0) {
-    door = attribute_of(PyTuple_GET_ITEM(entries.ptr(), 0), door_name);
+    door = door_member.of(PyTuple_GET_ITEM(entries.ptr(), 0));
   }
   PyErr_Clear();
   return door && reinterpret_cast<PyObject*>(Py_TYPE(door.ptr())) == type ? door : py::object();

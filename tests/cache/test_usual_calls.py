@@ -365,6 +365,27 @@ def test_a_native_call_comes_back_after_an_override(tmp_path: Path, monkeypatch:
     assert _frames_of(call, x) == []
 
 
+def test_a_place_that_a_class_no_longer_keeps_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As a debugger or a profiler may put a property where the engine has read an object's own place.
+    model = Mlp()
+    call, x = cached(model.forward, tmp_path), torch.randn(3, 8)
+    _settled(call, x)
+    expected, asked = model(x).detach(), list[CachedFunction]()
+    place = vars(CachedFunction)["_entries"]
+
+    def entries(self: CachedFunction) -> Any:
+        asked.append(self)
+        return place.__get__(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CachedFunction, "_entries", property(entries, place.__set__))
+        torch.testing.assert_close(call(x), expected)
+        assert asked
+    asked.clear()
+    torch.testing.assert_close(call(x), expected)
+    assert not asked
+
+
 def test_doors_that_follow_one_another_share_their_count(tmp_path: Path) -> None:
     model, x = Mlp(), torch.randn(4, 8)
     call = cached(model.forward, tmp_path)

@@ -35,6 +35,17 @@ def test_an_unchanged_dict_is_not_looked_into(kind: type) -> None:
     assert watch.dicts_compared == 21
 
 
+@_native
+@pytest.mark.parametrize("keys", [(), ("a",)])
+def test_an_ordered_dict_that_has_no_order_is_not_looked_into(keys: tuple[str, ...]) -> None:
+    # Such as the hooks of all modules, at each cached call.
+    watched = OrderedDict.fromkeys(keys)
+    watch = make_watch(keys=[(watched, keys)])
+    for _ in range(10):
+        assert not watch.changed()
+    assert watch.dicts_compared == 1
+
+
 class _Plain:
     def __init__(self) -> None:
         self.a, self.b = 1, 2

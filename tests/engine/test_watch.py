@@ -134,6 +134,34 @@ def test_the_order_of_an_ordered_dict_is_seen() -> None:
     assert watch.changed()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d.update(b=2),
+        lambda d: dict.__setitem__(d, "b", 2),
+        lambda d: d.popitem(),
+        lambda d: (d.popitem(), d.update(b=2)),
+        lambda d: d.clear(),
+    ],
+)
+def test_an_ordered_dict_that_has_no_order(change: Callable[[OrderedDict[str, int]], Any]) -> None:
+    watched = OrderedDict(a=1)
+    watch = make_watch(keys=[(watched, ("a",))])
+    assert not watch.changed() and not watch.changed()
+    change(watched)
+    assert watch.changed()
+
+
+def test_an_empty_ordered_dict() -> None:
+    watched: OrderedDict[str, int] = OrderedDict()
+    watch = make_watch(keys=[(watched, ())])
+    assert not watch.changed() and not watch.changed()
+    watched["a"] = 1
+    assert watch.changed()
+    del watched["a"]
+    assert not watch.changed()
+
+
 def test_what_is_put_back_is_unchanged() -> None:
     watched = {"a": _NEW}
     watch = watch_entries(watched)

@@ -57,6 +57,9 @@ class CachedFunction:
     Inference only: results have no gradients. Calls are serialised by the graphs' pools, from whatever thread.
     """
 
+    # Read at each call by the engine, where they lie in the object.
+    __slots__ = ("__dict__", "__weakref__", "_entries", "_plain_arity")
+
     def __init__(
         self,
         function: Callable[..., Any],

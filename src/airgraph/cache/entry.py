@@ -78,6 +78,9 @@ class Entry:
     3. Shapes are compared with the capture's at a replay, and with the graph's before a capture.
     """
 
+    # Read at each call by the engine, where it lies in the object.
+    __slots__ = ("__dict__", "__weakref__", "door")
+
     def __init__(
         self,
         manifest: Manifest,

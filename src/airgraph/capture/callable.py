@@ -63,6 +63,9 @@ class GraphedCallable:
     are serialised, from whatever thread. It does not keep its inputs alive.
     """
 
+    # Read at each call of a cached function by the engine, where it lies in the object.
+    __slots__ = ("__dict__", "__weakref__", "usual")
+
     _boxed_call = True
 
     def __init__(
