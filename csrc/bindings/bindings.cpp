@@ -261,10 +261,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
           [](Launch& self, const py::list& list, bool is_locked) { return to_python(run(self, list, is_locked)); },
           py::arg("args"), py::arg("is_locked") = false)
       .def("blank", &Launch::blank)
-      .def("replay", [](Launch& self) {
-        const WithoutGil released(self.is_quick());
-        self.replay();
-      });
+      .def("replay", &Launch::replay, py::call_guard<WithoutGil>());
   def_inputs(launch);
 
   py::class_<DeviceNeighbours, std::shared_ptr<DeviceNeighbours>>(m, "DeviceNeighbours").def(py::init<>());

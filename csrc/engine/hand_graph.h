@@ -28,7 +28,7 @@ class HandGraph {
   // The tape writes a tensor: each replay is counted as an operator in place would be.
   void add_written(const WriteCounter& count) { written_.push_back(count); }
 
-  // Of the next replay; see `Tape::is_quick`.
+  // See `Tape::is_quick`.
   bool is_quick() const { return tape_->is_quick(); }
 
   // Replays, under the replay lock, unless memory that it uses was freed, resized or replaced; then `index` is that in

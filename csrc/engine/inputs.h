@@ -129,6 +129,7 @@ class Inputs {
   }
   void add(CopiedInput input) {
     copies_into_kept_ = copies_into_kept_ || input.kept_at != nullptr;
+    copied_nbytes_ += input.buffer.nbytes();
     copied_.push_back(std::move(input));
   }
 
@@ -162,6 +163,8 @@ class Inputs {
   const void* address_of(size_t index) const;
 
   const std::vector<CopiedInput>& copied() const { return copied_; }
+  // All of them together.
+  size_t copied_nbytes() const { return copied_nbytes_; }
 
   // Whether a buffer is a tensor of the user's.
   bool copies_into_kept() const { return copies_into_kept_; }
@@ -209,6 +212,7 @@ class Inputs {
   size_t most_placed_ = 0;  // the last argument among them
   std::vector<CopiedInput> copied_;
   bool copies_into_kept_ = false;
+  size_t copied_nbytes_ = 0;
   size_t times_followed_ = 0;
 };
 

@@ -86,8 +86,11 @@ class Launch {
   // Replays on the inputs as they lie.
   void replay();
 
-  // Of the next replay; see `Tape::is_quick`.
-  bool is_quick() const { return tape_->is_quick(); }
+  // Whether so is a call, with all that it does around the replay: it packs nothing, copies little, and gives no memory
+  // of another graph's outputs back. Guarded by the replay lock.
+  bool is_quick() const {
+    return tape_->is_quick() && packed_.empty() && inputs.copied_nbytes() <= kLittle && neighbours_->last == this;
+  }
 
   // What `call` returns, with zeros for values; nothing is executed.
   std::vector<at::Tensor> blank();
@@ -113,6 +116,9 @@ class Launch {
   };
 
   size_t own_held_outputs() const;
+
+  // Bytes that are copied within a microsecond or a few.
+  static constexpr size_t kLittle = size_t{1} << 14;
 
   const uint64_t captured_settings_ = settings();
   std::shared_ptr<Tape> tape_;

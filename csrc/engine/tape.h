@@ -55,9 +55,12 @@ class Tape {
   // Runs all calls, in order where `run_beside` says nothing else. Throws ReplayFailure; the tape stays usable.
   void replay();
 
-  // Whether the next replay runs kernels alone, which wait for nobody and call nothing of the user's, and is over so
-  // soon that no other thread would gain by running meanwhile. Guarded by the replay lock.
-  bool is_quick() const { return pace_.is_quick() && !calls_others_ && schedule_ == nullptr; }
+  // Whether a replay runs kernels of this thread alone, which wait for nobody and call nothing of the user's, and took
+  // so little time when it was last measured that no other thread would gain by running meanwhile. Guarded by the
+  // replay lock.
+  bool is_quick() const {
+    return pace_.is_quick() && !calls_others_ && schedule_ == nullptr && loop_ == nullptr && !is_divided_by_aten_;
+  }
 
   // Replays so many times and tells of the last, in the order of the tape, when each call was run, and where.
   std::vector<Moment> timeline(size_t rounds);

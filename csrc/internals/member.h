@@ -13,7 +13,6 @@ class Member {
   explicit Member(const char* name) : name_(PyUnicode_InternFromString(name)) {}
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;
-  // As long as the process.
   ~Member() = default;
 
   // What `owner.name` is, whatever kind of attribute it may be; null with Python's error set where there is none.

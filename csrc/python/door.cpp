@@ -97,10 +97,10 @@ Door::Door(py::object gate, py::object callable, py::object build, py::object mi
       sole_(PyLong_Check(build_.ptr()) ? build_.cast<Py_ssize_t>() : -1) {}
 
 py::object Door::replay(const py::object& usual, py::handle values) {
-  static Member call_of("call");
+  static Member call_member("call");
   // Never given back: it may be asked when Python's objects are gone.
   static PyObject* const type = py::type::of<UsualCall>().release().ptr();
-  const auto call = attribute(usual.ptr(), call_of);
+  const auto call = attribute(usual.ptr(), call_member);
   auto* const held =
       reinterpret_cast<PyObject*>(Py_TYPE(call.ptr())) == type ? held_by<UsualCall>(call.ptr()) : nullptr;
   if (held == nullptr) {
@@ -122,13 +122,13 @@ py::object Door::replay(const py::object& usual, py::handle values) {
 }
 
 py::object Door::operator()(py::handle values) {
-  static Member usual_of("usual");
+  static Member usual_member("usual");
   if (misses_ >= kManyMisses && ++passed_by_ % kSeldom != 0) {
     return miss_;
   }
   py::object outputs = py::none();
   if (gate_ != nullptr && !gate_->has_changed()) {
-    const auto usual = attribute(callable_.ptr(), usual_of);
+    const auto usual = attribute(callable_.ptr(), usual_member);
     outputs = usual.is_none() ? usual : replay(usual, values);
   }
   if (outputs.is_none()) {

@@ -15,10 +15,10 @@ ternaryfunc call_in_python = nullptr;
 
 // Of an object whose entries are as they should be; null, without an error, where there is none.
 py::object door_of(PyObject* self, PyObject* args) {
-  static Member plain_arity("_plain_arity"), entries_of("_entries"), door_member("door");
+  static Member arity_member("_plain_arity"), entries_member("_entries"), door_member("door");
   static PyObject* const type = py::type::of<Door>().release().ptr();
-  const auto arity = plain_arity.of(self);
-  const auto entries = arity ? entries_of.of(self) : arity;
+  const auto arity = arity_member.of(self);
+  const auto entries = arity ? entries_member.of(self) : arity;
   py::object door;
   if (entries && PyLong_Check(arity.ptr()) && PyLong_AsSsize_t(arity.ptr()) == PyTuple_GET_SIZE(args) &&
       PyTuple_Check(entries.ptr()) && PyTuple_GET_SIZE(entries.ptr()) != 0) {

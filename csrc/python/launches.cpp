@@ -101,7 +101,10 @@ Outcome run(Launch& launch, py::handle args, bool is_locked, const Look& look) {
   if (!holds) {
     return Problem{Problem::Kind::mismatched};
   }
-  const WithoutGil released(launch.is_quick());
+  std::optional<WithoutGil> released;
+  if (!launch.is_quick()) {
+    released.emplace();
+  }
   return launch.call(given, compared.get());
 }
 
@@ -120,7 +123,10 @@ Outcome run(BoundLaunch& launch, py::handle args, bool is_locked, const Look& lo
 
 std::optional<Problem> run(HandGraph& graph) {
   const HeldReplayLock held(graph.replay_lock, "replay of a CPUGraph");
-  const WithoutGil released(graph.is_quick());
+  std::optional<WithoutGil> released;
+  if (!graph.is_quick()) {
+    released.emplace();
+  }
   return graph.replay();
 }
 

@@ -8,19 +8,15 @@
 
 namespace airgraph {
 
-// While it lives, other threads may run Python, unless it is kept after all: to give it up and take it back is a good
-// part of a short replay.
+// While it lives, other threads may run Python.
 class WithoutGil {
  public:
-  explicit WithoutGil(bool is_kept = false) : state_(is_kept ? nullptr : PyEval_SaveThread()) {}
+  WithoutGil() : state_(PyEval_SaveThread()) {}
   WithoutGil(const WithoutGil&) = delete;
   WithoutGil& operator=(const WithoutGil&) = delete;
   // Before 3.14 a Python that ends lets a thread that asks for the lock end too, by unwinding it, and a destructor that
   // is unwound aborts the process. Such a thread sleeps here until the process has ended, as 3.14 has it.
   ~WithoutGil() {
-    if (state_ == nullptr) {
-      return;
-    }
     try {
       PyEval_RestoreThread(state_);
     } catch (...) {

@@ -386,6 +386,20 @@ def test_a_place_that_a_class_no_longer_keeps_is_asked_for(tmp_path: Path, monke
     assert not asked
 
 
+def test_the_place_of_another_class_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Other:
+        __slots__ = tuple(f"place{number}" for number in range(100))
+
+    call, x = cached(Mlp().forward, tmp_path), torch.randn(3, 8)
+    _settled(call, x)
+    for name in ("_entries", "_plain_arity"):
+        with monkeypatch.context() as patched:
+            patched.setattr(CachedFunction, name, vars(Other)["place99"])
+            with pytest.raises(TypeError, match="place99"):
+                call(x)
+    _settled(call, x)
+
+
 def test_doors_that_follow_one_another_share_their_count(tmp_path: Path) -> None:
     model, x = Mlp(), torch.randn(4, 8)
     call = cached(model.forward, tmp_path)
