@@ -12,7 +12,10 @@ from torch import Tensor, nn
 import airgraph
 from airgraph.cache.cached_function import CachedFunction
 
-__all__ = ["Decoder", "Mlp", "cached", "equal_to_eager"]
+__all__ = ["MANY", "Decoder", "Mlp", "cached", "equal_to_eager", "settled"]
+
+# By then, arguments that do not come with a call are compared at once.
+MANY = 5
 
 
 def cached(function: Callable[..., Any], folder: Path, **given: Any) -> CachedFunction:
@@ -22,6 +25,17 @@ def cached(function: Callable[..., Any], folder: Path, **given: Any) -> CachedFu
 def equal_to_eager(call: CachedFunction, *calls: tuple[Any, ...]) -> None:
     for args in calls:
         torch.testing.assert_close(call(*args), call.__wrapped__(*args))
+
+
+def settled(call: CachedFunction, *args: Any) -> Any:
+    """Its door, which serves all calls by now."""
+    for _ in range(MANY):
+        call(*args)
+    door: Any = call._entries[0].door
+    served = door.calls
+    call(*args)
+    assert door.calls == served + 1
+    return door
 
 
 class Mlp(nn.Module):
