@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // NCCL between processes of one machine. A collective is a kernel of its stream, which captures record: it meets the
-// other ranks when it runs. What is not here (splitting, windows, scaling, products by a factor) says so.
+// other ranks when it runs. Those of one communicator run as they were called, whichever streams they are on. What is
+// not here (splitting, windows, scaling, products by a factor) says so.
 #include <chrono>
 #include <cstddef>
 #include <cstring>
@@ -8,6 +9,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -19,7 +21,15 @@
 #include "simdevice/collectives/communicators.h"
 
 // Of libcudart.
-extern "C" int cudaGetDevice(int* device);
+extern "C" {
+int cudaGetDevice(int* device);
+int cudaEventCreateWithFlags(void** event, unsigned int flags);
+int cudaEventDestroy(void* event);
+int cudaEventRecord(void* event, void* stream);
+int cudaStreamWaitEvent(void* stream, void* event, unsigned int flags);
+int cudaStreamGetCaptureInfo(void* stream, int* status, unsigned long long* id, void** graph, void*** dependencies,
+                             void** edges, std::size_t* count);
+}
 
 namespace {
 
@@ -94,19 +104,62 @@ struct Group {
 };
 thread_local Group group;
 
-int launch(void* stream, const char* name, std::function<void()> kernel) {
-  const int error = simcuda::launch(stream, name, std::move(kernel));
-  return error == 0 ? success : fail(unhandled_cuda_error, std::string(name) + " cannot be queued on its stream");
-}
+// A communicator's work waits for what it was called for before, on whichever stream: outside of captures, and within
+// one. NCCL orders replays and calls, too; PyTorch has them in order already.
+class Order {
+ public:
+  static Order& get() {
+    static auto& order = *new Order;
+    return order;
+  }
 
-int call(void* stream, const char* name, std::function<void()> kernel) {
-  if (group.depth == 0) return launch(stream, name, std::move(kernel));
-  group.calls.push_back([=] { return launch(stream, name, kernel); });
+  int launch(const Place& place, const char* name, std::function<void()> kernel) {
+    const auto& [communicator, stream] = place;
+    std::lock_guard lock(mutex_);
+    constexpr int active = 1;
+    int status = 0;
+    unsigned long long capture = 0;
+    int error = cudaStreamGetCaptureInfo(stream, &status, &capture, nullptr, nullptr, nullptr, nullptr);
+    if (status != active) capture = 0;
+    auto& last = last_[{communicator.get(), capture != 0}];
+    if (error == 0 && last.event == nullptr) error = cudaEventCreateWithFlags(&last.event, disable_timing);
+    if (error == 0 && last.is_recorded && last.capture == capture) error = cudaStreamWaitEvent(stream, last.event, 0);
+    if (error == 0) error = simcuda::launch(stream, name, std::move(kernel));
+    if (error == 0) error = cudaEventRecord(last.event, stream);
+    last.is_recorded = error == 0;
+    last.capture = capture;
+    return error == 0 ? success : fail(unhandled_cuda_error, std::string(name) + " cannot be queued on its stream");
+  }
+
+  void forget(const void* communicator) {
+    std::lock_guard lock(mutex_);
+    for (const bool captured : {false, true}) {
+      const auto it = last_.find({communicator, captured});
+      if (it == last_.end()) continue;
+      if (it->second.event != nullptr) cudaEventDestroy(it->second.event);
+      last_.erase(it);
+    }
+  }
+
+ private:
+  static constexpr unsigned int disable_timing = 2;
+  struct Last {
+    void* event = nullptr;
+    bool is_recorded = false;
+    unsigned long long capture = 0;  // 0: none
+  };
+  std::mutex mutex_;
+  std::map<std::pair<const void*, bool>, Last> last_;  // the second: whether in a capture
+};
+
+int call(const Place& place, const char* name, std::function<void()> kernel) {
+  if (group.depth == 0) return Order::get().launch(place, name, std::move(kernel));
+  group.calls.push_back([=] { return Order::get().launch(place, name, kernel); });
   return success;
 }
 
 int send_messages(const Place& place, Messages messages) {
-  return launch(place.second, "ncclSendRecv", [communicator = place.first, messages = std::move(messages)] {
+  return Order::get().launch(place, "ncclSendRecv", [communicator = place.first, messages = std::move(messages)] {
     auto [sent, received] = messages;
     for (auto& each : sent) each.data = found(each.data, each.nbytes);
     for (auto& each : received) each.data = found(each.data, each.nbytes);
@@ -144,7 +197,7 @@ int run(const Collective& of, std::optional<NumberType> type, int sends, int rec
   if (!communicator) return fail(invalid_argument, std::string(of.name) + ": there is no such communicator");
   if (!type) return fail(invalid_argument, std::string(of.name) + ": type " + std::to_string(of.type) + " is not simulated");
   const Numbers numbers{of.count, *type};
-  return call(of.stream, of.name, [=] {
+  return call({communicator, of.stream}, of.name, [=] {
     const auto* from = found(of.sent, numbers.nbytes() * static_cast<std::size_t>(sends));
     auto* to = found(of.received, numbers.nbytes() * static_cast<std::size_t>(receives));
     action(*communicator, from, to, numbers);
@@ -221,6 +274,7 @@ SIMCUDA_EXPORT int ncclCommFinalize(void*) { return success; }
 // From 2.26 on NCCL waits here until no graph is left that has captured a collective of it: for ever, if need be.
 SIMCUDA_EXPORT int ncclCommDestroy(void* communicator) {
   constexpr std::chrono::seconds patience{10};
+  Order::get().forget(communicator);
   if (Communicators::get().end(communicator, patience)) return success;
   return fail(invalid_usage, "a graph that has captured a collective of this communicator is still there: NCCL would "
                              "wait for its end for ever");

@@ -152,6 +152,32 @@ def test_what_a_collective_reads_is_written_after_the_wait(device: str, tmp_path
     )
 
 
+def test_collectives_of_several_streams_run_as_they_were_called(device: str, tmp_path: Path) -> None:
+    """A communicator orders what it is called for, whichever stream it is on: of those below nothing else does. The
+    other rank has all on one stream, and waits for each."""
+    _run(
+        tmp_path,
+        device,
+        """
+        x = numbers(4, 4)
+        for number in range(1, 6):
+            begun = [fc.all_reduce(x * number, "max", world) if rank else (x * number).clone()]
+            if not rank:
+                dist.all_reduce(begun[0], dist.ReduceOp.MAX)
+            for size in (1, 2, 3):
+                with module.stream(module.Stream()):
+                    begun.append(torch.full((size,), rank + number, device=device))
+                    dist.all_reduce(begun[-1], dist.ReduceOp.MIN)
+                if not rank:
+                    module.synchronize()
+            for each in begun:
+                each + 0
+            module.synchronize()
+            assert [each.sum().item() for each in begun] == [120 * number, number, 2 * number, 3 * number]
+        """,
+    )
+
+
 @pytest.mark.parametrize("obstacle", ["force_eager", "memory_budget"])
 def test_ranks_run_a_key_alike(device: str, obstacle: str, tmp_path: Path) -> None:
     _run(
