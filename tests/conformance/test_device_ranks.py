@@ -154,7 +154,7 @@ def test_what_a_collective_reads_is_written_after_the_wait(device: str, tmp_path
 
 def test_collectives_of_several_streams_run_as_they_were_called(device: str, tmp_path: Path) -> None:
     """A communicator orders what it is called for, whichever stream it is on: of those below nothing else does. The
-    other rank has all on one stream, and waits for each."""
+    other rank waits for each."""
     _run(
         tmp_path,
         device,
@@ -174,6 +174,31 @@ def test_collectives_of_several_streams_run_as_they_were_called(device: str, tmp
                 each + 0
             module.synchronize()
             assert [each.sum().item() for each in begun] == [120 * number, number, 2 * number, 3 * number]
+
+        # Within a capture, too.
+        parts = [torch.full((size,), float(rank + size), device=device) for size in (1, 2, 3)]
+        streams = [module.Stream() for _ in parts]
+        def all_reduced():
+            main = module.current_stream()
+            for part, stream in zip(parts, streams):
+                stream.wait_stream(main)
+                with module.stream(stream):
+                    dist.all_reduce(part, dist.ReduceOp.MIN)
+                if not rank:
+                    module.synchronize()
+            for stream in streams:
+                main.wait_stream(stream)
+        if rank and device == "cuda":
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                all_reduced()
+            graph.replay()
+        else:
+            all_reduced()
+        module.synchronize()
+        assert [part.tolist() for part in parts] == [[1.0], [2.0, 2.0], [3.0, 3.0, 3.0]], parts
+        if rank and device == "cuda":
+            graph.reset()
         """,
     )
 
