@@ -258,6 +258,50 @@ def test_the_order_of_an_ordered_dict(tmp_path: Path) -> None:
         equal_to_eager(call, (x,))
 
 
+@pytest.mark.parametrize("register", ["register_forward_hook", "register_forward_pre_hook"])
+def test_the_order_of_a_modules_hooks(tmp_path: Path, register: str) -> None:
+    model = nn.Sequential(nn.ReLU())
+
+    def double(module: nn.Module, *values: Any) -> Tensor:
+        return (values[-1][0] if isinstance(values[-1], tuple) else values[-1]) * 2
+
+    def add_one(module: nn.Module, *values: Any) -> Tensor:
+        return (values[-1][0] if isinstance(values[-1], tuple) else values[-1]) + 1
+
+    first = getattr(model[0], register)(double)
+    getattr(model[0], register)(add_one)
+    call = cached(model.forward, tmp_path)
+    x = torch.ones(2)
+    equal_to_eager(call, (x,))
+    hooks = model[0]._forward_hooks if register == "register_forward_hook" else model[0]._forward_pre_hooks
+    hooks.move_to_end(first.id)
+    equal_to_eager(call, (x,))
+
+
+def test_the_order_of_a_dict(tmp_path: Path) -> None:
+    steps = {"double": 2.0, "more": 3.0}
+
+    def run(x: Tensor) -> Tensor:
+        for number in steps.values():
+            x = x * number + 1
+        return x
+
+    call = cached(run, tmp_path)
+    x = torch.ones(2)
+    equal_to_eager(call, (x,))
+    steps["double"] = steps.pop("double")
+    equal_to_eager(call, (x,))
+
+
+def test_the_order_of_a_modules_children(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.ReLU(), nn.Linear(2, 2))
+    call = cached(model.forward, tmp_path)
+    x = torch.ones(2)
+    equal_to_eager(call, (x,))
+    model._modules["0"] = model._modules.pop("0")
+    equal_to_eager(call, (x,))
+
+
 def _twice(self: Any, x: Tensor) -> Tensor:
     return x * 2
 

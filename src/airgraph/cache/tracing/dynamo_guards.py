@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -182,9 +183,13 @@ def _made(guard: Any, path: SourcePath, value: Any) -> list[Guard]:
     if kind == "TENSOR_SUBCLASS_METADATA_MATCH":
         return [OfClass.of(path, value), Wraps.of(path, value), *_of_wrapped(path, value)]
     if kind in _OF_LENGTHS:
-        # Those of modules are looked at for being empty only.
-        is_hooks = kind == "EMPTY_NN_MODULE_HOOKS_DICT"
-        return [*([] if is_hooks else [OfClass.of(path, value)]), Length(path, len(value))]
+        if kind == "EMPTY_NN_MODULE_HOOKS_DICT":
+            # Looked at for being empty only.
+            return [Length(path, len(value))]
+        if isinstance(value, OrderedDict) and len(value) > 1 and _are_writable(value):
+            # What Dynamo traced depends on the order, a module's hooks for one; it compares no more than their number.
+            return [OfClass.of(path, value), Keys(path, list(value))]
+        return [OfClass.of(path, value), Length(path, len(value))]
     if kind in _OF_KEYS and isinstance(value, Mapping):
         return _of_keys(path, value, details.get("key"), kind)
     if kind in _OF_CODE and is_code(value):
@@ -223,11 +228,15 @@ def _of_wrapped(path: SourcePath, wrapper: Any) -> Iterator[Guard]:
 
 def _of_keys(path: SourcePath, value: Mapping[Any, Any], key: Any, kind: str) -> list[Guard]:
     """Which keys a mapping has and lacks follows from all its keys, where they can be written."""
-    if all(type(each) in (str, int) for each in value):
+    if _are_writable(value):
         return [OfClass.of(path, value), Keys(path, list(value))]
     if kind in ("DICT_CONTAINS", "DICT_NOT_CONTAINS") and type(key) in CONSTANTS:
         return [(Contains if kind == "DICT_CONTAINS" else Excludes)(path, key)]
     raise Unwritable(f"{path.text} has keys that are neither text nor integers")
+
+
+def _are_writable(keys: Iterable[Any]) -> bool:
+    return all(type(each) in (str, int) for each in keys)
 
 
 def _of_value(path: SourcePath, value: Any) -> Guard:
