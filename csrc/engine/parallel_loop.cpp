@@ -77,14 +77,15 @@ void ParallelLoop::publish(size_t parts, Body body, const void* context) {
   floats_.store(float_control(), std::memory_order_relaxed);
   most_.store(std::min(threads_, static_cast<size_t>(at::get_num_threads())), std::memory_order_relaxed);
   done_.store(0, std::memory_order_relaxed);
+  parts_.store(parts, std::memory_order_relaxed);
   own_ = 0;
-  state_.store((++loops_ << kLoopShift) | (static_cast<uint64_t>(parts) << kPartsShift), std::memory_order_release);
+  const uint64_t second = parts / 2;
+  state_.store((++loops_ << kLoopShift) | (second << kHalfShift) | (parts - second), std::memory_order_release);
 }
 
 void ParallelLoop::take_parts() {
-  uint64_t state = 0;
   size_t part = 0;
-  while (claim(state, part)) {
+  while (claim(0, part)) {
     body_.load(std::memory_order_relaxed)(context_.load(std::memory_order_relaxed), part, 0);
     ++own_;
   }
@@ -143,14 +144,19 @@ void ParallelLoop::note(bool found_help) {
   loops_to_pass_ = found_help ? 0 : 1 << in_vain_;
 }
 
-bool ParallelLoop::claim(uint64_t& state, size_t& part) {
-  state = state_.load(std::memory_order_acquire);
+bool ParallelLoop::claim(size_t thread, size_t& part) {
+  uint64_t state = state_.load(std::memory_order_acquire);
   while (true) {
-    part = state & kMostParts;
-    if (part >= ((state >> kPartsShift) & kMostParts)) {
+    const size_t left[] = {state & kMostParts, (state >> kHalfShift) & kMostParts};
+    if (left[0] + left[1] == 0) {
       return false;
     }
-    if (state_.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
+    const size_t half = left[thread % 2] > 0 ? thread % 2 : 1 - thread % 2;
+    const uint64_t one = half == 0 ? 1 : uint64_t{1} << kHalfShift;
+    if (state_.compare_exchange_weak(state, state - one, std::memory_order_acq_rel, std::memory_order_acquire)) {
+      // Of this loop, which is not over before the part is done.
+      const size_t parts = parts_.load(std::memory_order_relaxed);
+      part = (half == 0 ? parts - parts / 2 : parts) - left[half];
       return true;
     }
   }
@@ -160,9 +166,8 @@ bool ParallelLoop::help(size_t worker) {
   bool found = false;
   while (true) {
     // What belongs to the loop that a part is claimed of: the calling thread waits for that part before the next loop.
-    uint64_t state = 0;
     size_t part = 0;
-    if (worker + 1 >= most_.load(std::memory_order_relaxed) || !claim(state, part)) {
+    if (worker + 1 >= most_.load(std::memory_order_relaxed) || !claim(worker + 1, part)) {
       return found;
     }
     set_float_control(floats_.load(std::memory_order_relaxed));

@@ -9,9 +9,10 @@
 namespace airgraph {
 
 // Of one tape. Parts are claimed one by one by whoever is free, so a worker that gets no processor costs the time of
-// one part at most, and the calling thread alone comes to the end. Where the tape also has calls that ATen divides
-// among threads of its own, the loops are theirs: these stay awake after such a call, and would keep the workers from
-// their processors.
+// one part at most, and the calling thread alone comes to the end. There are two halves of them, and a thread claims
+// those of one in their order before any of the other: parts that follow one another often read memory that does. Where
+// the tape also has calls that ATen divides among threads of its own, the loops are theirs: these stay awake after such
+// a call, and would keep the workers from their processors.
 class ParallelLoop final : public Helped {
  public:
   // Computes one part, on a thread of that number among those that share the loop; the calling thread's is 0.
@@ -50,9 +51,9 @@ class ParallelLoop final : public Helped {
   size_t threads() const override { return threads_; }
 
  private:
-  // The loop, how many parts it has, and which is the next to be claimed: one word, so that who claims a part of a loop
+  // The loop, and how many parts of each half are left to be claimed: one word, so that who claims a part of a loop
   // that is over claims nothing.
-  static constexpr int kPartsShift = 16;
+  static constexpr int kHalfShift = 16;
   static constexpr int kLoopShift = 32;
 
   void publish(size_t parts, Body body, const void* context);
@@ -65,7 +66,8 @@ class ParallelLoop final : public Helped {
   bool ask_for_help(size_t parts, bool is_worth_waking);
   // What came of having woken them.
   void note(bool found_help);
-  bool claim(uint64_t& state, size_t& part);
+  // thread: among those that share the loop.
+  bool claim(size_t thread, size_t& part);
   void wait_for_workers(size_t parts);
 
   const size_t threads_;
@@ -84,6 +86,7 @@ class ParallelLoop final : public Helped {
   std::atomic<Body> body_{nullptr};
   std::atomic<const void*> context_{nullptr};
   std::atomic<uint32_t> floats_{0};
+  std::atomic<size_t> parts_{0};
   std::atomic<size_t> most_{0};              // threads
   alignas(64) std::atomic<size_t> done_{0};  // by workers
 };

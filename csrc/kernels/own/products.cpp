@@ -38,12 +38,14 @@ struct ProductsCtx final : SharedStep {
   at::Tensor right;  // [batch, k, n], or [k, n]
   int64_t batch, rows, n, k;
   int64_t right_ld, right_stride;  // of a matrix, in bytes
+  int64_t place_rows;              // of a place, where the matrix is read at several; else 0
+  int64_t turns;                   // rows of the matrix, or of a place
   int64_t part_rows, parts;        // of one matrix
   int64_t part_matrices;           // where a matrix has one part
   size_t all_parts, part_ns;
   int64_t right_nbytes;  // from the first element to the last
   size_t row_nbytes;
-  bool reads_in_place, writes_in_place, several_places;
+  bool reads_in_place, writes_in_place;
   const own::WholeForm* whole_form;  // of the one row of `left`, or null
   float rounding;                    // of a result, relative to its size
   own::RowProductsFn run;
@@ -122,52 +124,106 @@ bool ProductsCtx::may_run_together() const {
   return true;
 }
 
-void run_rows(const ProductsCtx& ctx, int64_t matrix, int64_t begin, int64_t end) noexcept {
-  RowProducts products{ctx.left_data + matrix * ctx.left_step,
-                       ctx.left_ld,
-                       ctx.rows,
-                       ctx.right_data + matrix * ctx.right_stride,
-                       ctx.right_ld,
-                       ctx.k,
-                       nullptr,
-                       0,
-                       ctx.several_places};
-  const auto run = [&](int64_t from, int64_t until) {
-    if (ctx.is_whole) {
-      ctx.whole_form->run(products, ctx.whole_row, from, until);
-    } else {
-      ctx.run(products, from, until);
+RowProducts products_of(const ProductsCtx& ctx, int64_t matrix) {
+  return {ctx.left_data + matrix * ctx.left_step,
+          ctx.left_ld,
+          ctx.rows,
+          ctx.right_data + matrix * ctx.right_stride,
+          ctx.right_ld,
+          ctx.k,
+          nullptr,
+          0};
+}
+
+void run_products_of(const ProductsCtx& ctx, const RowProducts& products, int64_t begin, int64_t end) noexcept {
+  if (ctx.is_whole) {
+    ctx.whole_form->run(products, ctx.whole_row, begin, end);
+  } else {
+    ctx.run(products, begin, end);
+  }
+}
+
+// The results of `count` rows of the matrix from `from` on.
+struct Stretch {
+  int64_t matrix, from, count;
+};
+
+void prefetch_around(const ProductsCtx& ctx, const Stretch& stretch) noexcept {
+  for (const auto* each : {&ctx.scale, &ctx.bias}) {
+    if (each->defined()) {
+      each->prefetch(stretch.matrix, 0, stretch.from, stretch.count);
     }
-  };
+  }
+}
+
+// sums: kApart after one another for each row of `left`.
+void write_sums(const ProductsCtx& ctx, const Stretch& stretch, float* sums) noexcept {
+  float scales[kApart];
+  float biases[kApart];
+  const auto [matrix, from, count] = stretch;
+  const float* scale = nullptr;
+  const float* bias = nullptr;
+  for (int64_t m = 0; m < ctx.rows; ++m) {
+    if (ctx.scale.defined() && (m == 0 || !ctx.scale.is_one_row())) {
+      scale = ctx.scale.read(matrix, m, from, count, scales);
+    }
+    if (ctx.bias.defined() && (m == 0 || !ctx.bias.is_one_row())) {
+      bias = ctx.bias.read(matrix, m, from, count, biases);
+    }
+    ctx.out.write(matrix, m, from, count, sums + m * kApart, scale, bias);
+  }
+}
+
+void run_rows(const ProductsCtx& ctx, int64_t matrix, int64_t begin, int64_t end) noexcept {
+  auto products = products_of(ctx, matrix);
   if (ctx.writes_in_place) {
     products.out = reinterpret_cast<float*>(ctx.out.at(matrix, 0, begin));
     products.out_ld = ctx.out.row_stride();
-    return run(begin, end);
+    return run_products_of(ctx, products, begin, end);
   }
   alignas(64) float sums[kMostRows * kApart];
-  float scales[kApart];
-  float biases[kApart];
   products.out = sums;
   products.out_ld = kApart;
   for (int64_t from = begin; from < end; from += kApart) {
+    const Stretch stretch{matrix, from, std::min(end - from, kApart)};
+    prefetch_around(ctx, stretch);
+    run_products_of(ctx, products, from, from + stretch.count);
+    write_sums(ctx, stretch, sums);
+  }
+}
+
+// The rows [begin, end) of each place, of one row of `left`.
+void run_places(const ProductsCtx& ctx, int64_t matrix, int64_t begin, int64_t end) noexcept {
+  auto products = products_of(ctx, matrix);
+  products.place_rows = ctx.place_rows;
+  if (ctx.writes_in_place) {
+    products.out = reinterpret_cast<float*>(ctx.out.at(matrix, 0, begin));
+    products.place_outs = ctx.place_rows;
+    return run_products_of(ctx, products, begin, end);
+  }
+  alignas(64) float sums[own::kPlaces * kApart];
+  products.out = sums;
+  products.place_outs = kApart;
+  for (int64_t from = begin; from < end; from += kApart) {
     const int64_t count = std::min(end - from, kApart);
-    for (const auto* each : {&ctx.scale, &ctx.bias}) {
-      if (each->defined()) {
-        each->prefetch(matrix, 0, from, count);
-      }
+    for (int64_t place = 0; place < own::kPlaces; ++place) {
+      prefetch_around(ctx, {matrix, place * ctx.place_rows + from, count});
     }
-    run(from, from + count);
-    const float* scale = nullptr;
-    const float* bias = nullptr;
-    for (int64_t m = 0; m < ctx.rows; ++m) {
-      if (ctx.scale.defined() && (m == 0 || !ctx.scale.is_one_row())) {
-        scale = ctx.scale.read(matrix, m, from, count, scales);
-      }
-      if (ctx.bias.defined() && (m == 0 || !ctx.bias.is_one_row())) {
-        bias = ctx.bias.read(matrix, m, from, count, biases);
-      }
-      ctx.out.write(matrix, m, from, count, sums + m * kApart, scale, bias);
+    run_products_of(ctx, products, from, from + count);
+    for (int64_t place = 0; place < own::kPlaces; ++place) {
+      write_sums(ctx, {matrix, place * ctx.place_rows + from, count}, sums + place * kApart);
     }
+  }
+}
+
+void run_part(const ProductsCtx& ctx, int64_t matrix, int64_t begin, int64_t end) noexcept {
+  if (ctx.place_rows == 0) {
+    return run_rows(ctx, matrix, begin, end);
+  }
+  run_places(ctx, matrix, begin, end);
+  if (end == ctx.place_rows) {
+    // What four places do not divide.
+    run_rows(ctx, matrix, own::kPlaces * ctx.place_rows, ctx.n);
   }
 }
 
@@ -177,11 +233,11 @@ void run_products_part(const void* context, size_t part, size_t /*thread*/) noex
   const auto number = static_cast<int64_t>(part);
   if (ctx.parts > 1) {
     const int64_t begin = number % ctx.parts * ctx.part_rows;
-    return run_rows(ctx, number / ctx.parts, begin, std::min(ctx.n, begin + ctx.part_rows));
+    return run_part(ctx, number / ctx.parts, begin, std::min(ctx.turns, begin + ctx.part_rows));
   }
   const int64_t end = std::min(ctx.batch, (number + 1) * ctx.part_matrices);
   for (int64_t matrix = number * ctx.part_matrices; matrix < end; ++matrix) {
-    run_rows(ctx, matrix, 0, ctx.n);
+    run_part(ctx, matrix, 0, ctx.turns);
   }
 }
 
@@ -260,6 +316,13 @@ void run_products(Step* step) {
   ParallelLoop::run(ctx.parts_together, ctx.ns_together / ctx.parts_together, &run_part_of_several, &ctx);
 }
 
+// Where it is read at several places: how many rows each has.
+int64_t place_rows_of(const ProductsCtx& ctx) {
+  const int64_t rows = ctx.n / own::kPlaces;
+  const int64_t apart = rows * ctx.right_ld * static_cast<int64_t>(ctx.right.element_size());
+  return own::reads_several_places() && ctx.rows == 1 && apart >= own::kLeastApart ? rows : 0;
+}
+
 // scale, bias: may be undefined.
 std::optional<PreparedStep> make_row_products(const at::Tensor& left, const at::Tensor& right, const at::Tensor& scale,
                                               const at::Tensor& bias, const at::Tensor& out) {
@@ -292,27 +355,29 @@ std::optional<PreparedStep> make_row_products(const at::Tensor& left, const at::
     ctx->bias = Rows(bias.expand_as(out));
   }
   ctx->row_nbytes = static_cast<size_t>(ctx->k) * ctx->right.element_size();
-  ctx->part_rows = own::turns_of_part(ctx->n, kPartBytes / static_cast<int64_t>(ctx->row_nbytes), 4);
-  ctx->parts = own::parts_of(ctx->n, ctx->part_rows);
   ctx->right_ld = right.stride(-1);
   ctx->right_stride = right.dim() == 2 ? 0 : right.stride(0) * static_cast<int64_t>(ctx->right.element_size());
   const auto stored_run = right.scalar_type() == dtype ? own::stored_row_products(*element) : nullptr;
   ctx->reads_in_place = (dtype == at::kFloat || stored_run != nullptr) && ctx->left.is_dense();
   ctx->writes_in_place = dtype == at::kFloat && !scale.defined() && !bias.defined() && ctx->out.is_dense();
-  ctx->several_places = own::reads_several_places();
   ctx->whole_form = nullptr;
   if (*element == Element::i8 && dtype != at::kFloat && ctx->rows == 1 && ctx->batch == 1 &&
       ctx->k <= own::kMostWhole) {
     ctx->whole_form = own::whole_form();
     ctx->rounding = dtype == at::kBFloat16 ? 0x1p-9F : 0x1p-12F;
   }
-  ctx->run = stored_run != nullptr && ctx->reads_in_place ? stored_run : own::row_products(*element);
+  const bool reads_stored = stored_run != nullptr && ctx->reads_in_place;
+  ctx->run = reads_stored ? stored_run : own::row_products(*element);
+  ctx->place_rows = reads_stored ? 0 : place_rows_of(*ctx);
+  ctx->turns = ctx->place_rows == 0 ? ctx->n : ctx->place_rows;
+  const int64_t turn_nbytes = static_cast<int64_t>(ctx->row_nbytes) * (ctx->place_rows == 0 ? 1 : own::kPlaces);
+  ctx->part_rows = own::turns_of_part(ctx->turns, kPartBytes / turn_nbytes, ctx->place_rows == 0 ? 4 : 1);
+  ctx->parts = own::parts_of(ctx->turns, ctx->part_rows);
   const int64_t matrix_nbytes = ctx->n * static_cast<int64_t>(ctx->row_nbytes);
   ctx->part_matrices = ctx->parts > 1 ? 1 : std::clamp<int64_t>(kPartBytes / matrix_nbytes, 1, ctx->batch);
   ctx->all_parts = static_cast<size_t>(ctx->parts > 1 ? ctx->batch * ctx->parts
                                                       : (ctx->batch + ctx->part_matrices - 1) / ctx->part_matrices);
-  const auto part_nbytes =
-      ctx->parts > 1 ? ctx->part_rows * static_cast<int64_t>(ctx->row_nbytes) : ctx->part_matrices * matrix_nbytes;
+  const auto part_nbytes = ctx->parts > 1 ? ctx->part_rows * turn_nbytes : ctx->part_matrices * matrix_nbytes;
   ctx->part_ns = static_cast<size_t>(part_nbytes / kReadPerNs);
   if (ctx->all_parts > ParallelLoop::kMostParts) {
     return std::nullopt;

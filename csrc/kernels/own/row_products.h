@@ -2,13 +2,15 @@
 // the matrix is read once, from where it lies. A decode step is made of these, and waits for memory in them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
 namespace airgraph::own {
 
 // A row of `right` at each of so many places may be read at a time: some processors ask memory for what comes at each
-// place by itself, and get a fifth more of it so.
+// place by itself, and get a fifth more of it so. The longer each goes on, the better: with the quarters of a matrix a
+// tenth more than with quarters of 64 rows.
 constexpr int kPlaces = 4;
 // Places that are nearer to one another than a page are taken for one.
 constexpr int64_t kLeastApart = 4096;
@@ -29,10 +31,23 @@ struct RowProducts {
   int64_t k;
   float* out;
   int64_t out_ld;
-  bool several_places = false;
+  // Of several places: rows of `right` from one to the next, and floats of `out` between their results. 0: of one
+  // place.
+  int64_t place_rows = 0;
+  int64_t place_outs = 0;
 };
 
-// Of the rows [begin, end) of `right`; the result of the first lies at `out`.
+// What `products` are of one of its places.
+inline RowProducts place_of(const RowProducts& products, int64_t place, size_t element_nbytes) {
+  RowProducts one = products;
+  const int64_t elements = place * products.place_rows * products.right_ld;
+  one.right = static_cast<const char*>(products.right) + elements * static_cast<int64_t>(element_nbytes);
+  one.out += place * products.place_outs;
+  one.place_rows = one.place_outs = 0;
+  return one;
+}
+
+// Of the rows [begin, end) of `right`, or of each of its places; the result of the first lies at `out`.
 using RowProductsFn = void (*)(const RowProducts& products, int64_t begin, int64_t end);
 
 // One for each instruction set; the best one that ATen would use, which ATEN_CPU_CAPABILITY limits. `left` is floats.

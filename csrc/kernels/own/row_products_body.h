@@ -221,35 +221,31 @@ AIRGRAPH_SIMD void row_sums(const RowProducts& p, const float* left, const T* ri
   }
 }
 
-// The rows [begin, end) of `right`, at several places or one after the other as one stream; four are added up together.
+// The rows [begin, end) of each place.
+template <class T>
+AIRGRAPH_SIMD void pass_places(const RowProducts& p, int64_t begin, int64_t end) {
+  static_assert(kPlaces == kBlock && (Vec::kWidth < 8 || kPlaces * kRowParts <= Vec::kSums));
+  const auto* left = static_cast<const float*>(p.left);
+  const T* right = static_cast<const T*>(p.right) + begin * p.right_ld;
+  for (int64_t i = 0; i < end - begin; ++i, right += p.right_ld) {
+    typename Vec::F sums[kPlaces];
+    float found[kPlaces];
+    row_sums<T, kPlaces>(p, left, right, p.place_rows * p.right_ld, kAhead, sums);
+    Vec::sum4(sums, found);
+#pragma GCC unroll 4
+    for (int place = 0; place < kPlaces; ++place) {
+      p.out[place * p.place_outs + i] = found[place];
+    }
+  }
+}
+
+// The rows [begin, end) of `right`, one after the other as one stream; four are added up together.
 template <class T>
 AIRGRAPH_SIMD void pass_one(const RowProducts& p, int64_t begin, int64_t end) {
   const auto* left = static_cast<const float*>(p.left);
   const T* right = static_cast<const T*>(p.right) + begin * p.right_ld;
   float* out = p.out;
   int64_t n = begin;
-  if constexpr (Vec::kWidth >= 8) {
-    static_assert(kPlaces == kBlock && (Vec::kWidth < 8 || kPlaces * kRowParts <= Vec::kSums));
-    const int64_t row_nbytes = p.right_ld * static_cast<int64_t>(sizeof(T));
-    const int64_t each = (end - begin) / kPlaces, apart = each * row_nbytes;
-    if (p.several_places && apart >= kLeastApart) {
-      for (int64_t i = 0; i < each; ++i, right += p.right_ld) {
-        // What comes after the last row of a place is the next one's first, which has been read.
-        const int64_t past = (i + 1) * row_nbytes + kAhead < apart ? 0 : (kPlaces - 1) * apart;
-        typename Vec::F sums[kPlaces];
-        float found[kPlaces];
-        row_sums<T, kPlaces>(p, left, right, each * p.right_ld, kAhead + past, sums);
-        Vec::sum4(sums, found);
-#pragma GCC unroll 4
-        for (int place = 0; place < kPlaces; ++place) {
-          out[place * each + i] = found[place];
-        }
-      }
-      n += kPlaces * each;
-      right += (kPlaces - 1) * each * p.right_ld;
-      out += kPlaces * each;
-    }
-  }
   for (; n + kBlock <= end; n += kBlock, out += kBlock) {
     typename Vec::F four[kBlock];
 #pragma GCC unroll 4
@@ -294,6 +290,18 @@ AIRGRAPH_SIMD void pass(const RowProducts& p, int64_t m, int64_t begin, int64_t 
 template <class T>
 AIRGRAPH_ENTRY void run(const RowProducts& p, int64_t begin, int64_t end) {
   constexpr int kMost = Vec::kSums / kBlock;  // rows of `left` in one pass
+  if (p.place_rows != 0) {
+    if constexpr (Vec::kWidth >= 8) {
+      if (p.rows == 1 && p.k >= kLongRow) {
+        return pass_places<T>(p, begin, end);
+      }
+    }
+    for (int place = 0; place < kPlaces; ++place) {
+      const auto one = place_of(p, place, sizeof(T));
+      run<T>(one, begin, end);
+    }
+    return;
+  }
   if (p.rows == 1 && p.k >= kLongRow) {
     return pass_one<T>(p, begin, end);
   }

@@ -5,9 +5,9 @@
 //   store(memory, k, i, F whole, F rest)  from number i on; rest: between -0.5 and 0.5
 //   finish(memory, k)             once all are stored
 //   sum(memory, k, const int8_t* right)  in units of a whole number
-//   sums(memory, k, right, step, ahead, F*)  where it has them: of kPlaces rows, `step` after one another; so many
-//   bytes
-//                                 from where it reads it asks for what comes
+//   sums(memory, k, right, step, ahead, F*)  of kPlaces rows, `step` after one another; so many bytes from where it
+//   reads
+//                                 it asks for what comes
 
 AIRGRAPH_ENTRY bool make_whole(const float* from, int64_t k, float rounding, char* memory, WholeRow& row) {
   auto most = Vec::zero();
@@ -49,46 +49,38 @@ AIRGRAPH_ENTRY bool make_whole(const float* from, int64_t k, float rounding, cha
   return true;
 }
 
-template <class Whole>
-AIRGRAPH_SIMD void run_whole_of(const RowProducts& p, const WholeRow& row, int64_t begin, int64_t end) {
+AIRGRAPH_SIMD void run_whole_places(const RowProducts& p, const WholeRow& row, int64_t begin, int64_t end) {
   const auto* right = static_cast<const int8_t*>(p.right) + begin * p.right_ld;
-  float* out = p.out;
-  if constexpr (requires { &Whole::sums; }) {
-    const int64_t each = (end - begin) / kPlaces, apart = each * p.right_ld;
-    if (p.several_places && apart >= kLeastApart) {
-      for (int64_t i = 0; i < each; ++i, right += p.right_ld) {
-        // What comes after the last row of a place is the next one's first, which has been read.
-        const int64_t past = (i + 1) * p.right_ld + kAhead < apart ? 0 : (kPlaces - 1) * apart;
-        typename Vec::F sums[kPlaces];
-        float found[kPlaces];
-        Whole::sums(row.memory, p.k, right, apart, kAhead + past, sums);
-        Vec::sum4(sums, found);
+  for (int64_t i = 0; i < end - begin; ++i, right += p.right_ld) {
+    typename Vec::F sums[kPlaces];
+    float found[kPlaces];
+    WholeNumbers::sums(row.memory, p.k, right, p.place_rows * p.right_ld, kAhead, sums);
+    Vec::sum4(sums, found);
 #pragma GCC unroll 4
-        for (int place = 0; place < kPlaces; ++place) {
-          out[place * each + i] = found[place] * row.scale;
-        }
-      }
-      begin += kPlaces * each;
-      right += (kPlaces - 1) * apart;
-      out += kPlaces * each;
+    for (int place = 0; place < kPlaces; ++place) {
+      p.out[place * p.place_outs + i] = found[place] * row.scale;
     }
   }
+}
+
+AIRGRAPH_ENTRY void run_whole(const RowProducts& p, const WholeRow& row, int64_t begin, int64_t end) {
+  if (p.place_rows != 0) {
+    return run_whole_places(p, row, begin, end);
+  }
+  const auto* right = static_cast<const int8_t*>(p.right) + begin * p.right_ld;
+  float* out = p.out;
   for (int64_t n = begin; n < end; n += kBlock, out += kBlock) {
     typename Vec::F four[kBlock];
     float found[kBlock];
 #pragma GCC unroll 4
     for (int i = 0; i < kBlock; ++i, right += p.right_ld) {
-      four[i] = n + i < end ? Whole::sum(row.memory, p.k, right) : Vec::zero();
+      four[i] = n + i < end ? WholeNumbers::sum(row.memory, p.k, right) : Vec::zero();
     }
     Vec::sum4(four, found);
     for (int i = 0; i < kBlock && n + i < end; ++i) {
       out[i] = found[i] * row.scale;
     }
   }
-}
-
-AIRGRAPH_ENTRY void run_whole(const RowProducts& p, const WholeRow& row, int64_t begin, int64_t end) {
-  run_whole_of<WholeNumbers>(p, row, begin, end);
 }
 
 AIRGRAPH_ENTRY size_t whole_nbytes(int64_t k) { return WholeNumbers::nbytes(k); }
