@@ -23,6 +23,7 @@ namespace avx2 {
 struct Vec {
   static constexpr int64_t kWidth = 8;
   static constexpr int kSums = 8;
+  static constexpr int64_t kAhead = 384;
   using F = __m256;
 
   AIRGRAPH_SIMD static F zero() { return _mm256_setzero_ps(); }

@@ -4,6 +4,7 @@
 struct Vec {
   static constexpr int64_t kWidth = 16;
   static constexpr int kSums = 16;
+  static constexpr int64_t kAhead = 1024;
   using F = __m512;
 
   AIRGRAPH_SIMD static F zero() { return _mm512_setzero_ps(); }

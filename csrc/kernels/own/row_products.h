@@ -14,8 +14,6 @@ namespace airgraph::own {
 constexpr int kPlaces = 4;
 // Places that are nearer to one another than a page are taken for one.
 constexpr int64_t kLeastApart = 4096;
-// So many bytes from where it reads a place is asked for what comes.
-constexpr int64_t kAhead = 1024;
 
 // How an element of the matrix is stored; all are summed in float32.
 enum class Element { f32, bf16, f16, i8 };

@@ -3,6 +3,7 @@
 // all but the entries are inlined) and `Vec`:
 //   kWidth                        floats of a vector, at most 16
 //   kSums                         vectors of sums that registers hold
+//   kAhead                        so many bytes from where it reads a place is asked for what comes; measured
 //   F                             a vector
 //   zero(), add(a, b), fma(a, b, c)
 //   load(const T*)                kWidth elements, as floats
@@ -230,7 +231,7 @@ AIRGRAPH_SIMD void pass_places(const RowProducts& p, int64_t begin, int64_t end)
   for (int64_t i = 0; i < end - begin; ++i, right += p.right_ld) {
     typename Vec::F sums[kPlaces];
     float found[kPlaces];
-    row_sums<T, kPlaces>(p, left, right, p.place_rows * p.right_ld, kAhead, sums);
+    row_sums<T, kPlaces>(p, left, right, p.place_rows * p.right_ld, Vec::kAhead, sums);
     Vec::sum4(sums, found);
 #pragma GCC unroll 4
     for (int place = 0; place < kPlaces; ++place) {

@@ -25,6 +25,7 @@ namespace scalar {
 struct Vec {
   static constexpr int64_t kWidth = 4;
   static constexpr int kSums = 8;
+  static constexpr int64_t kAhead = 0;
   using F = float __attribute__((vector_size(16)));
 
   static float as_float(float value) { return value; }

@@ -54,7 +54,7 @@ AIRGRAPH_SIMD void run_whole_places(const RowProducts& p, const WholeRow& row, i
   for (int64_t i = 0; i < end - begin; ++i, right += p.right_ld) {
     typename Vec::F sums[kPlaces];
     float found[kPlaces];
-    WholeNumbers::sums(row.memory, p.k, right, p.place_rows * p.right_ld, kAhead, sums);
+    WholeNumbers::sums(row.memory, p.k, right, p.place_rows * p.right_ld, Vec::kAhead, sums);
     Vec::sum4(sums, found);
 #pragma GCC unroll 4
     for (int place = 0; place < kPlaces; ++place) {
