@@ -300,6 +300,28 @@ def test_a_matrix_that_is_read_at_several_places_gives_the_same_bits(
     assert found[0].isfinite().all()
 
 
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize(("batch", "n", "k"), [(1, 643, 600), (3, 67, 600), (5, 131, 2000)])
+def test_each_matrix_of_a_batch_has_places_of_its_own(
+    batch: int, n: int, k: int, dtype: torch.dtype, threads: int, places: Callable[[bool], None]
+) -> None:
+    left, right = torch.randn(batch, 1, k).to(dtype), torch.randn(batch, n, k).to(dtype).transpose(1, 2)
+    before = torch.get_num_threads()
+    found = []
+    for several in (False, True):
+        places(several)
+        out = torch.full((batch, 1, n), math.nan, dtype=dtype)
+        torch.set_num_threads(threads)
+        try:
+            assert by_engine("aten::bmm", left, right, out=out) == "own"
+        finally:
+            torch.set_num_threads(before)
+        found.append(out)
+    assert torch.equal(*found)
+    torch.testing.assert_close(found[0].double(), left.double() @ right.double(), rtol=2e-2, atol=2e-1)
+
+
 def test_where_it_is_read_is_known_for_this_processor(places: Callable[[bool | None], None]) -> None:
     vendor = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if "vendor_id" in line), "")
     is_avx2_of_amd = "AuthenticAMD" in vendor and torch.backends.cpu.get_cpu_capability() == "AVX2"
