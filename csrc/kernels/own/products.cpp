@@ -192,18 +192,20 @@ void run_rows(const ProductsCtx& ctx, int64_t matrix, int64_t begin, int64_t end
   }
 }
 
-// The rows [begin, end) of each place, of one row of `left`.
+// The rows [begin, end) of each place.
 void run_places(const ProductsCtx& ctx, int64_t matrix, int64_t begin, int64_t end) noexcept {
   auto products = products_of(ctx, matrix);
   products.place_rows = ctx.place_rows;
   if (ctx.writes_in_place) {
     products.out = reinterpret_cast<float*>(ctx.out.at(matrix, 0, begin));
+    products.out_ld = ctx.out.row_stride();
     products.place_outs = ctx.place_rows;
     return run_products_of(ctx, products, begin, end);
   }
-  alignas(64) float sums[own::kPlaces * kApart];
+  alignas(64) float sums[own::kPlaces * kMostRows * kApart];
   products.out = sums;
-  products.place_outs = kApart;
+  products.out_ld = kApart;
+  products.place_outs = kMostRows * kApart;
   for (int64_t from = begin; from < end; from += kApart) {
     const int64_t count = std::min(end - from, kApart);
     for (int64_t place = 0; place < own::kPlaces; ++place) {
@@ -211,7 +213,7 @@ void run_places(const ProductsCtx& ctx, int64_t matrix, int64_t begin, int64_t e
     }
     run_products_of(ctx, products, from, from + count);
     for (int64_t place = 0; place < own::kPlaces; ++place) {
-      write_sums(ctx, {matrix, place * ctx.place_rows + from, count}, sums + place * kApart);
+      write_sums(ctx, {matrix, place * ctx.place_rows + from, count}, sums + place * kMostRows * kApart);
     }
   }
 }
@@ -320,7 +322,7 @@ void run_products(Step* step) {
 int64_t place_rows_of(const ProductsCtx& ctx) {
   const int64_t rows = ctx.n / own::kPlaces;
   const int64_t apart = rows * ctx.right_ld * static_cast<int64_t>(ctx.right.element_size());
-  return own::reads_several_places() && ctx.rows == 1 && apart >= own::kLeastApart ? rows : 0;
+  return own::reads_several_places() && apart >= own::kLeastApart ? rows : 0;
 }
 
 // scale, bias: may be undefined.

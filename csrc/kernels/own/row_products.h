@@ -12,8 +12,8 @@ namespace airgraph::own {
 // place by itself, and get a fifth more of it so. The longer each goes on, the better: with the quarters of a matrix a
 // tenth more than with quarters of 64 rows.
 constexpr int kPlaces = 4;
-// Places that are nearer to one another than a page are taken for one.
-constexpr int64_t kLeastApart = 4096;
+// Places that are nearer to one another than a page are taken for one; of less than some pages a core's cache has all.
+constexpr int64_t kLeastApart = 4 * 4096;
 
 // How an element of the matrix is stored; all are summed in float32.
 enum class Element { f32, bf16, f16, i8 };

@@ -49,15 +49,34 @@ AIRGRAPH_SIMD typename Vec::F load_left(const T* from, int64_t left) {
   return left < Vec::kWidth ? Vec::load_part(from, left) : Vec::load(from);
 }
 
+// Rows of `right` that are read together: elements from each to the next, floats between their results, and where it is
+// asked for what comes, of all at one place or of each.
+struct Together {
+  int64_t step, outs;
+  int64_t ahead, ahead_row, ahead_line;  // in bytes: from the first row, between the rows, between lines
+
+  // That follow one another, and the next R of them as one stream.
+  template <class T, int R>
+  AIRGRAPH_SIMD static Together in_order(const RowProducts& p) {
+    return {p.right_ld, 1, R * p.right_ld * static_cast<int64_t>(sizeof(T)), kLine, R * kLine};
+  }
+  template <class T>
+  AIRGRAPH_SIMD static Together of_places(const RowProducts& p) {
+    const int64_t step = p.place_rows * p.right_ld;
+    return {step, p.place_outs, Vec::kAhead, step * static_cast<int64_t>(sizeof(T)), kLine};
+  }
+};
+
 // The sums of M rows of `left` with R rows of `right`, each in kParts vectors: shorter chains, and the better sum.
 template <class T, int M, int R>
-AIRGRAPH_SIMD void sums_of(const RowProducts& p, const float* left, const T* right, float* out) {
+AIRGRAPH_SIMD void sums_of(const RowProducts& p, const Together& rows, const float* left, const T* right, float* out) {
   constexpr int kParts = M * R >= kBlock ? (2 * M * R <= Vec::kSums && M == 1 ? 2 : 1) : kBlock / (M * R);
   constexpr int kVectors = kLine / static_cast<int>(Vec::kWidth * sizeof(T));  // of a line of `right`
   constexpr int kLoads = kVectors < kParts ? kParts : kVectors;
   constexpr int64_t kStep = kLoads * Vec::kWidth;
   constexpr int64_t kUntilFold = 4 * kFold * kParts / kLoads * kStep;
   Total kept[M][R];
+  const char* ahead = reinterpret_cast<const char*>(right) + rows.ahead;
   for (int64_t k = 0; k < p.k || k == 0;) {
     const bool is_first = k == 0;
     const int64_t until = p.k - k > kUntilFold ? k + kUntilFold : p.k;
@@ -79,10 +98,10 @@ AIRGRAPH_SIMD void sums_of(const RowProducts& p, const float* left, const T* rig
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
           if (R > 1 && v % kVectors == 0) {
-            // The next rows, as one stream.
-            Vec::prefetch(reinterpret_cast<const char*>(right + R * p.right_ld + R * at) + int64_t{kLine} * r);
+            Vec::prefetch(ahead + r * rows.ahead_row);
+            ahead += r == R - 1 ? rows.ahead_line : 0;
           }
-          const auto w = Vec::load(right + r * p.right_ld + at);
+          const auto w = Vec::load(right + r * rows.step + at);
 #pragma GCC unroll 8
           for (int m = 0; m < M; ++m) {
             sums[v % kParts][m][r] = Vec::fma(Vec::load(left + m * p.left_ld + at), w, sums[v % kParts][m][r]);
@@ -93,7 +112,7 @@ AIRGRAPH_SIMD void sums_of(const RowProducts& p, const float* left, const T* rig
     for (; k < until; k += Vec::kWidth) {
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
-        const auto w = load_left(right + r * p.right_ld + k, until - k);
+        const auto w = load_left(right + r * rows.step + k, until - k);
 #pragma GCC unroll 8
         for (int m = 0; m < M; ++m) {
           sums[0][m][r] = Vec::fma(load_left(left + m * p.left_ld + k, until - k), w, sums[0][m][r]);
@@ -127,7 +146,17 @@ AIRGRAPH_SIMD void sums_of(const RowProducts& p, const float* left, const T* rig
   if constexpr (R == kBlock) {
 #pragma GCC unroll 8
     for (int m = 0; m < M; ++m) {
-      Vec::sum4(totals[m], out + m * p.out_ld);
+      float* const to = out + m * p.out_ld;
+      if (rows.outs == 1) {
+        Vec::sum4(totals[m], to);
+        continue;
+      }
+      float found[kBlock];
+      Vec::sum4(totals[m], found);
+#pragma GCC unroll 4
+      for (int r = 0; r < kBlock; ++r) {
+        to[r * rows.outs] = found[r];
+      }
     }
   } else {
     static_assert(R == 1);
@@ -273,50 +302,51 @@ AIRGRAPH_SIMD void pass_one(const RowProducts& p, int64_t begin, int64_t end) {
   }
 }
 
-// The rows [begin, end) of `right`, R at a time, with M rows of `left` from `m` on.
-template <class T, int M, int R>
+// The rows [begin, end) of `right` or of each place, kBlock at a time, with M rows of `left` from `m` on.
+template <class T, int M>
 AIRGRAPH_SIMD void pass(const RowProducts& p, int64_t m, int64_t begin, int64_t end) {
   const T* right = static_cast<const T*>(p.right);
   float* out = p.out + m * p.out_ld;
   const float* left = static_cast<const float*>(p.left) + m * p.left_ld;
+  const bool has_places = p.place_rows != 0;
+  const auto rows = has_places ? Together::of_places<T>(p) : Together::in_order<T, kBlock>(p);
+  const int64_t turn = has_places ? 1 : kBlock;
   int64_t n = begin;
-  for (; n + R <= end; n += R) {
-    sums_of<T, M, R>(p, left, right + n * p.right_ld, out + (n - begin));
+  for (; n + turn <= end; n += turn) {
+    sums_of<T, M, kBlock>(p, rows, left, right + n * p.right_ld, out + (n - begin));
   }
   for (; n < end; ++n) {
-    sums_of<T, M, 1>(p, left, right + n * p.right_ld, out + (n - begin));
+    sums_of<T, M, 1>(p, rows, left, right + n * p.right_ld, out + (n - begin));
   }
 }
 
 template <class T>
 AIRGRAPH_ENTRY void run(const RowProducts& p, int64_t begin, int64_t end) {
   constexpr int kMost = Vec::kSums / kBlock;  // rows of `left` in one pass
-  if (p.place_rows != 0) {
+  if (p.rows == 1 && p.k >= kLongRow) {
+    if (p.place_rows == 0) {
+      return pass_one<T>(p, begin, end);
+    }
     if constexpr (Vec::kWidth >= 8) {
-      if (p.rows == 1 && p.k >= kLongRow) {
-        return pass_places<T>(p, begin, end);
-      }
+      return pass_places<T>(p, begin, end);
     }
     for (int place = 0; place < kPlaces; ++place) {
       const auto one = place_of(p, place, sizeof(T));
-      run<T>(one, begin, end);
+      pass_one<T>(one, begin, end);
     }
     return;
   }
-  if (p.rows == 1 && p.k >= kLongRow) {
-    return pass_one<T>(p, begin, end);
-  }
   int64_t m = 0;
   for (; p.rows - m >= kMost; m += kMost) {
-    pass<T, kMost, kBlock>(p, m, begin, end);
+    pass<T, kMost>(p, m, begin, end);
   }
   switch (p.rows - m) {
     case 3:
-      return pass < T, kMost<3 ? kMost : 3, kBlock>(p, m, begin, end);
+      return pass < T, kMost<3 ? kMost : 3>(p, m, begin, end);
     case 2:
-      return pass < T, kMost<2 ? kMost : 2, kBlock>(p, m, begin, end);
+      return pass < T, kMost<2 ? kMost : 2>(p, m, begin, end);
     case 1:
-      return pass<T, 1, kBlock>(p, m, begin, end);
+      return pass<T, 1>(p, m, begin, end);
     default:
       return;
   }
