@@ -13,7 +13,7 @@ namespace airgraph::own {
 // tenth more than with quarters of 64 rows.
 constexpr int kPlaces = 4;
 // Places that are nearer to one another than a page are taken for one; of less than some pages a core's cache has all.
-constexpr int64_t kLeastApart = 4 * 4096;
+constexpr int64_t kLeastApart = int64_t{4} * 4096;
 
 // How an element of the matrix is stored; all are summed in float32.
 enum class Element { f32, bf16, f16, i8 };

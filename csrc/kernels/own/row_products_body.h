@@ -58,7 +58,7 @@ struct Together {
   // That follow one another, and the next R of them as one stream.
   template <class T, int R>
   AIRGRAPH_SIMD static Together in_order(const RowProducts& p) {
-    return {p.right_ld, 1, R * p.right_ld * static_cast<int64_t>(sizeof(T)), kLine, R * kLine};
+    return {p.right_ld, 1, R * p.right_ld * static_cast<int64_t>(sizeof(T)), kLine, int64_t{R} * kLine};
   }
   template <class T>
   AIRGRAPH_SIMD static Together of_places(const RowProducts& p) {
