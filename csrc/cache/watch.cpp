@@ -57,8 +57,7 @@ void Watch::add_length(const py::object& container, Py_ssize_t length) {
 void Watch::add_absent(const py::object& owner, const py::object& key) { dict(owner).absent.push_back(key); }
 
 void Watch::add_keys(const py::object& owner, const py::tuple& keys) {
-  // The order of an OrderedDict may change without the dict.
-  if (PyDict_CheckExact(owner.ptr()) || (PyODict_CheckExact(owner.ptr()) && PyTuple_GET_SIZE(keys.ptr()) < 2)) {
+  if (PyDict_Check(owner.ptr()) && keeps_its_order(owner.ptr(), PyTuple_GET_SIZE(keys.ptr()))) {
     dict(owner).keys = keys;
   } else {
     keys_.push_back({owner, keys});

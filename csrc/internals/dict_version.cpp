@@ -117,17 +117,42 @@ DictVersion::~DictVersion() {
 
 #endif
 
+namespace {
+
+bool is_same_key(PyObject* key, PyObject* want) {
+  if (key == want) {
+    return true;
+  }
+  const bool same = Py_TYPE(key) == Py_TYPE(want) && PyObject_RichCompareBool(key, want, Py_EQ) == 1;
+  PyErr_Clear();
+  return same;
+}
+
+}  // namespace
+
+bool keeps_its_order(PyObject* dict, Py_ssize_t count) {
+  return PyDict_CheckExact(dict) || (PyODict_CheckExact(dict) && count < 2);
+}
+
 bool has_keys(PyObject* dict, PyObject* keys) {
   const auto count = PyTuple_GET_SIZE(keys);
   if (PyDict_Size(dict) != count) {
     return false;
   }
+  if (!keeps_its_order(dict, count)) {
+    PyObject* const found = PySequence_Tuple(dict);
+    bool same = found != nullptr && PyTuple_GET_SIZE(found) == count;
+    for (Py_ssize_t i = 0; same && i < count; ++i) {
+      same = is_same_key(PyTuple_GET_ITEM(found, i), PyTuple_GET_ITEM(keys, i));
+    }
+    Py_XDECREF(found);
+    PyErr_Clear();
+    return same;
+  }
   Py_ssize_t position = 0, index = 0;
   PyObject *key = nullptr, *value = nullptr;
   while (index < count && PyDict_Next(dict, &position, &key, &value) != 0) {
-    PyObject* want = PyTuple_GET_ITEM(keys, index++);
-    if (key != want && (Py_TYPE(key) != Py_TYPE(want) || PyObject_RichCompareBool(key, want, Py_EQ) != 1)) {
-      PyErr_Clear();
+    if (!is_same_key(key, PyTuple_GET_ITEM(keys, index++))) {
       return false;
     }
   }

@@ -40,6 +40,9 @@ class DictVersion {
   std::shared_ptr<WatchedDict> watched_;
 };
 
+// Whether the order of so many keys changes with the dict only. An OrderedDict has an order of its own beside it.
+bool keeps_its_order(PyObject* dict, Py_ssize_t count);
+
 // Whether a dict has the keys of a tuple, in its order, and no others. True is 1 to a dict, and not to what looks at
 // keys.
 bool has_keys(PyObject* dict, PyObject* keys);

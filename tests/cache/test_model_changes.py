@@ -258,6 +258,40 @@ def test_the_order_of_an_ordered_dict(tmp_path: Path) -> None:
         equal_to_eager(call, (x,))
 
 
+@pytest.mark.parametrize("moves_first", [False, True])
+def test_the_order_of_the_hooks_of_a_module_that_is_passed(tmp_path: Path, moves_first: bool) -> None:
+    """It is looked at by what reads a call, not watched."""
+    model = nn.Sequential(nn.ReLU())
+    first = model[0].register_forward_hook(lambda module, args, out: out * 2)
+    model[0].register_forward_hook(lambda module, args, out: out + 1)
+
+    def run(model: nn.Module, x: Tensor) -> Tensor:
+        return model(x)
+
+    call = cached(run, tmp_path)
+    x = torch.ones(2)
+    for moves in (moves_first, not moves_first):
+        if moves:
+            model[0]._forward_hooks.move_to_end(first.id)
+        for _ in range(3):
+            equal_to_eager(call, (model, x))
+    assert call.counts().traces == (1 if moves_first else 2)
+
+
+def test_what_moved_hooks_close_over_stays_theirs(tmp_path: Path) -> None:
+    factor, more = torch.full((2,), 3.0), torch.ones(2)
+    model = nn.Sequential(nn.ReLU())
+    first = model[0].register_forward_hook(lambda module, args, out: out * factor)
+    model[0].register_forward_hook(lambda module, args, out: out + more)
+    call = cached(model.forward, tmp_path)
+    x = torch.ones(2)
+    equal_to_eager(call, (x,))
+    model[0]._forward_hooks.move_to_end(first.id)
+    equal_to_eager(call, (x,))
+    more.add_(1)
+    equal_to_eager(call, (x,))
+
+
 @pytest.mark.parametrize("register", ["register_forward_hook", "register_forward_pre_hook"])
 def test_the_order_of_a_modules_hooks(tmp_path: Path, register: str) -> None:
     model = nn.Sequential(nn.ReLU())

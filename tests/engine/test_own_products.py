@@ -279,8 +279,8 @@ def places() -> Iterator[Callable[[bool], None]]:
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("stored", ["as it is", "int8", "int8 scaled"])
-@pytest.mark.parametrize("rows", [1, 2, 3, 8])
-@pytest.mark.parametrize(("n", "k"), [(5, 600), (643, 64), (150, 1100), (193, 4096), (1027, 576)])
+@pytest.mark.parametrize("rows", [1, 3, 6, 7, 8])
+@pytest.mark.parametrize(("n", "k"), [(3, 8200), (5, 16500), (643, 128), (150, 1100), (193, 4096), (1027, 576)])
 def test_a_matrix_that_is_read_at_several_places_gives_the_same_bits(
     n: int, k: int, rows: int, stored: str, dtype: torch.dtype, places: Callable[[bool], None]
 ) -> None:
@@ -303,24 +303,25 @@ def test_a_matrix_that_is_read_at_several_places_gives_the_same_bits(
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize(("batch", "n", "k"), [(1, 643, 600), (3, 67, 1600), (5, 131, 2000)])
+@pytest.mark.parametrize(("batch", "rows", "n", "k"), [(1, 1, 643, 600), (3, 1, 67, 1600), (3, 5, 131, 2000)])
 def test_each_matrix_of_a_batch_has_places_of_its_own(
-    batch: int, n: int, k: int, dtype: torch.dtype, threads: int, places: Callable[[bool], None]
+    batch: int, rows: int, n: int, k: int, dtype: torch.dtype, threads: int, places: Callable[[bool], None]
 ) -> None:
-    left, right = torch.randn(batch, 1, k).to(dtype), torch.randn(batch, n, k).to(dtype).transpose(1, 2)
+    left, right = torch.randn(batch, rows, k).to(dtype), torch.randn(batch, n, k).to(dtype).transpose(1, 2)
+    bias = torch.randn(batch, rows, n).to(dtype)
     before = torch.get_num_threads()
     found = []
     for several in (False, True):
         places(several)
-        out = torch.full((batch, 1, n), math.nan, dtype=dtype)
+        out = torch.full((batch, rows, n), math.nan, dtype=dtype)
         torch.set_num_threads(threads)
         try:
-            assert by_engine("aten::bmm", left, right, out=out) == "own"
+            assert by_engine("aten::baddbmm", bias, left, right, out=out) == "own"
         finally:
             torch.set_num_threads(before)
         found.append(out)
     assert torch.equal(*found)
-    torch.testing.assert_close(found[0].double(), left.double() @ right.double(), rtol=2e-2, atol=2e-1)
+    torch.testing.assert_close(found[0].double(), bias.double() + left.double() @ right.double(), rtol=2e-2, atol=2e-1)
 
 
 def test_where_it_is_read_is_known_for_this_processor(places: Callable[[bool | None], None]) -> None:

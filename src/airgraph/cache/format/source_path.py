@@ -207,7 +207,7 @@ class _KeysByPosition(ast.NodeTransformer):
             case ast.Call(func=ast.Attribute(value=ast.Name(id="dict"), attr="__getitem__"), args=[owner, key]):
                 position = _position_of_key(key, owner)
                 if position is not None:
-                    key = ast.Constant(list(self._read(parse(ast.unparse(owner))))[position])
+                    key = self._key_at(owner, position)
                 return ast.Subscript(owner, key, ast.Load())
         return node
 
@@ -215,8 +215,13 @@ class _KeysByPosition(ast.NodeTransformer):
         self.generic_visit(node)
         position = _position_of_key(node.slice, node.value)
         if position is not None:
-            node.slice = ast.Constant(list(self._read(parse(ast.unparse(node.value))))[position])
+            node.slice = self._key_at(node.value, position)
         return node
+
+    def _key_at(self, owner: ast.expr, position: int) -> ast.Constant:
+        held = self._read(parse(ast.unparse(owner)))
+        # As the text says: an OrderedDict whose order was changed still has its keys there as they came.
+        return ast.Constant(list(dict.keys(held) if isinstance(held, dict) else held)[position])
 
 
 def _position_of_key(node: ast.expr, owner: ast.expr) -> int | None:
