@@ -9,8 +9,8 @@
 namespace airgraph::own {
 
 // A row of `right` at each of so many places may be read at a time: some processors ask memory for what comes at each
-// place by itself, and get a fifth more of it so. The longer each goes on, the better: with the quarters of a matrix a
-// tenth more than with quarters of 64 rows.
+// place by itself, and get more of it so (docs/kernels.md). The longer each goes on, the better: the places are the
+// quarters of a matrix.
 constexpr int kPlaces = 4;
 // Places that are nearer to one another than a page are taken for one; of less than some pages a core's cache has all.
 constexpr int64_t kLeastApart = int64_t{4} * 4096;
