@@ -3,7 +3,7 @@
 #include <ATen/ops/alias.h>
 
 #include "../internals/kernels.h"
-#include "../kernels/own/block_step.h"
+#include "../kernels/own/products.h"
 #include "../kernels/own/table.h"
 #include "../kernels/table.h"
 

@@ -7,7 +7,7 @@ from torch.fx import Node
 
 __all__ = ["FLOATS", "MOST_ROWS", "MOST_SHARING", "has_few_rows", "lies_in_columns"]
 
-# As in csrc/kernels/own/products.cpp.
+# As in csrc/kernels/own/row_step.h.
 MOST_ROWS = 8
 # As in csrc/kernels/own/decode_attention.cpp: rows of queries that share a head of keys.
 MOST_SHARING = 64

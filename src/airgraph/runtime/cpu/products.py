@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 aten = torch.ops.aten
 
-# As in csrc/kernels/own/products.cpp: with fewer rows, memory decides, and the kernels of ours are made for that.
+# As in csrc/kernels/own/row_step.h: with fewer rows, memory decides, and the kernels of ours are made for that.
 _FEW_ROWS = 8
 # Multiplications of a product that is not worth measuring; and of one that is ATen's: where arithmetic takes so long,
 # nothing else does, and BLAS is at its best.
