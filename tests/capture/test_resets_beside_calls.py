@@ -1,7 +1,16 @@
 """Resets beside calls and beside one another: nothing hangs or is lost, and what is called later is right."""
 
+import threading
+from typing import Any
+
+import pytest
+import torch
 from interrupted_program import CALLS
 from process import output_of
+
+import airgraph
+from airgraph.errors import CaptureError
+from airgraph.runtime.cpu import captures
 
 
 def test_reset_beside_calling_threads() -> None:
@@ -133,3 +142,35 @@ def test_a_graph_by_hand_that_is_reset_beside_its_replays() -> None:
         assert seen[0] > 5
         """,
     )
+
+
+def test_a_replay_that_finds_its_graph_captured_anew_leaves_the_capture_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between what a replay reads of its graph and what it does, another thread may reset it and begin a capture."""
+    captured_anew, has_read = threading.Event(), threading.Event()
+    check = captures.check_unsafe_call
+
+    def check_late(call: str, **of: Any) -> None:
+        if threading.current_thread() is replaying:
+            has_read.set()
+            assert captured_anew.wait(30)
+        check(call, **of)
+
+    def replay() -> None:
+        with pytest.raises(CaptureError, match="this graph holds no capture"):
+            graph.replay()
+        raised.append(True)
+
+    monkeypatch.setattr(captures, "check_unsafe_call", check_late)
+    graph, x, raised = airgraph.cpu.CPUGraph(), torch.ones(4), []
+    replaying = threading.Thread(target=replay)
+    with airgraph.cpu.graph(graph):
+        x * 2
+    replaying.start()
+    assert has_read.wait(30)
+    graph.reset()
+    with airgraph.cpu.graph(graph):
+        captured_anew.set()
+        replaying.join(30)
+        y = x * 3
+    graph.replay()
+    assert raised == [True] and torch.equal(y, x * 3)

@@ -24,6 +24,11 @@ class Capture(Protocol):
     def invalidate(self, why: str) -> None: ...
 
 
+class _Captured(Protocol):
+    @property
+    def session(self) -> Capture | None: ...
+
+
 _lock = threading.RLock()
 renew_after_fork(sys.modules[__name__], "_lock")
 _underway: dict[int, Capture] = {}
@@ -54,10 +59,11 @@ def end(capture: Capture) -> None:
         _underway.pop(capture.thread, None)
 
 
-def check_unsafe_call(call: str) -> None:
+def check_unsafe_call(call: str, *, captured: _Captured | None = None) -> None:
     """Raise CaptureError if a capture forbids this call, which also invalidates that capture.
 
     "global" forbids it in every thread, "thread_local" in the capturing one, "relaxed" nowhere.
+    captured: what the call would replay. One that is captured anew itself has nothing to replay: its capture goes on.
     """
     if not _underway:
         return
@@ -65,6 +71,8 @@ def check_unsafe_call(call: str) -> None:
         captures = list(_underway.values())
     for capture in captures:
         own = capture.thread == threading.get_ident()
+        if captured is not None and captured.session is capture:
+            raise CaptureError(f"{call} before capture_end: this graph holds no capture.")
         if capture.capture_error_mode == "global" or (own and capture.capture_error_mode == "thread_local"):
             where = "this thread" if own else "another thread"
             rule = f"{call} is not allowed while a graph is captured in {where} (mode {capture.capture_error_mode!r})"

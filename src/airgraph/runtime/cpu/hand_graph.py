@@ -145,7 +145,7 @@ class CPUGraph:
         hand, recording, kept = self._hand, self._recording, self._assembled
         if hand is None or recording is None or kept is None:
             raise CaptureError("replay before capture_end: this graph holds no capture.")
-        captures.check_unsafe_call("CPUGraph.replay()")
+        captures.check_unsafe_call("CPUGraph.replay()", captured=self)
         if self._default_dtype not in (None, torch.get_default_dtype()):
             raise ReplayError(
                 f"the graph computes with integers and was captured under the default dtype {self._default_dtype}, now "
