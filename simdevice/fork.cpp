@@ -17,6 +17,8 @@ std::atomic<bool> forked{false};
 
 void note_use() noexcept { used.store(true, std::memory_order_relaxed); }
 
+bool is_used() noexcept { return used.load(std::memory_order_relaxed); }
+
 bool in_forked_child() noexcept { return forked.load(std::memory_order_relaxed); }
 
 }  // namespace simdevice

@@ -6,6 +6,7 @@ namespace simdevice {
 
 // From now on there is what a child could not go on with: streams, work, or memory.
 void note_use() noexcept;
+bool is_used() noexcept;
 
 // True in a child of a process that had used the device: none of its threads exists there.
 bool in_forked_child() noexcept;

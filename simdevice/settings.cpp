@@ -2,6 +2,7 @@
 #include "simdevice/settings.h"
 
 #include <charconv>
+#include <cstdlib>
 
 namespace simdevice {
 namespace {
@@ -27,6 +28,8 @@ std::optional<Schedule> schedule_of(std::string_view text) {
 }
 
 }  // namespace
+
+const char* environment_variable(const char* name) { return std::getenv(name); }
 
 std::optional<std::uint64_t> number_of(std::string_view text) {
   std::uint64_t value = 0;

@@ -27,6 +27,8 @@ struct DeviceSettings {
 // Null where there is no such variable.
 using Lookup = const char* (*)(const char* name);
 
+const char* environment_variable(const char* name);
+
 // Gives the value of `settings.prefix`_`name`, if there is one, to `accept`; what that refuses is noted in `problem`.
 void read_setting(DeviceSettings& settings, Lookup lookup, std::string_view name, std::string_view expected,
                   const std::function<bool(std::string_view)>& accept);
@@ -35,7 +37,7 @@ void read_device_settings(DeviceSettings& settings, Lookup lookup);
 
 std::optional<std::uint64_t> number_of(std::string_view text);
 
-// Defined by the runtime; read once.
+// Defined by the runtime: read when it is loaded, see read_anew.h.
 const DeviceSettings& device_settings();
 
 }  // namespace simdevice

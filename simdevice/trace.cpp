@@ -21,17 +21,16 @@ std::FILE* open_sink() {
   return file;
 }
 
-std::FILE* sink() {
-  static std::FILE* const file = open_sink();
+std::FILE*& sink() {
+  static std::FILE* file = open_sink();
   return file;
 }
 
 }  // namespace
 
-bool trace_enabled() noexcept {
-  static const bool enabled = sink() != nullptr;
-  return enabled;
-}
+bool trace_enabled() noexcept { return sink() != nullptr; }
+
+void open_trace_anew() { sink() = open_sink(); }
 
 void write_trace(const std::string& line) {
   static std::mutex& mutex = *new std::mutex;

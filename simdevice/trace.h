@@ -9,6 +9,8 @@ namespace simdevice {
 
 bool trace_enabled() noexcept;
 void write_trace(const std::string& line);
+// Where the settings say now.
+void open_trace_anew();
 
 template <typename... Arguments>
 void trace(const char* call, const Arguments&... arguments) {

@@ -89,16 +89,19 @@ def run_command(
     argv = list(command[1:] if module else command)
     first = str(folder or Path.cwd()) if module else str(Path(folder or ".", command[0]).resolve().parent)
     run = f"run_module({module!r}, alter_sys=True, " if module else f"run_path({command[0]!r}, "
+    simulated_by = simulator(device) or ""
     return _forked(
         f"""
 import os, runpy, sys
 os.chdir({str(folder or Path.cwd())!r})
 os.environ |= {environment!r}
+if {simulated_by!r}:
+    sys.modules[{simulated_by!r}].read_settings()
 sys.argv, sys.path[0] = {argv!r}, {first!r}
 runpy.{run} run_name="__main__")
 """,
         timeout_s,
-        simulator(device) or "",
+        simulated_by,
     )
 
 

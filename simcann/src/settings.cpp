@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "settings.h"
 
-#include <cstdlib>
-
 namespace simcann {
 
 Settings read_settings(Lookup lookup) {
@@ -20,12 +18,12 @@ Settings read_settings(Lookup lookup) {
   return result;
 }
 
-const Settings& settings() {
-  static const Settings* const result = new Settings(read_settings([](const char* name) -> const char* {
-    return std::getenv(name);
-  }));
-  return *result;
+Settings& held_settings() {
+  static Settings& result = *new Settings(read_settings(&environment_variable));
+  return result;
 }
+
+const Settings& settings() { return held_settings(); }
 
 }  // namespace simcann
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The environment variables of the simulated runtime, read once.
+// The environment variables of the simulated runtime.
 #pragma once
 
 #include <string>
@@ -16,8 +16,10 @@ struct Settings : DeviceSettings {
 };
 
 const Settings& settings();
+// For read_anew.h.
+Settings& held_settings();
 
-// For tests: as `settings`, but from `lookup` instead of the environment.
+// For tests and read_anew.h: as `settings`, but from `lookup` instead of the environment.
 Settings read_settings(Lookup lookup);
 
 }  // namespace simcann

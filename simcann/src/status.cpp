@@ -7,6 +7,7 @@
 
 #include "settings.h"
 #include "simdevice/asked_failures.h"
+#include "simdevice/read_anew.h"
 
 namespace simcann {
 namespace {
@@ -58,9 +59,13 @@ simdevice::Status simdevice::usual_failure_of(std::string_view call) noexcept {
   return call.starts_with("aclrtMalloc") ? ACL_ERROR_RT_MEMORY_ALLOCATION : ACL_ERROR_RT_INTERNAL_ERROR;
 }
 
-// For tests, by simdevice.failures.
+// For tests, by simdevice.failures and simdevice.settings.
 extern "C" SIMCANN_EXPORT void simcann_fail(const char* call, long calls_before, int status) {
   simdevice::ask_for_failure(call, calls_before, status);
+}
+
+extern "C" SIMCANN_EXPORT int simcann_read_settings() {
+  return simdevice::read_anew(simcann::held_settings(), &simcann::read_settings) ? 1 : 0;
 }
 
 extern "C" SIMCANN_EXPORT int simcann_fail_nothing() { return simdevice::ask_for_no_failure(); }

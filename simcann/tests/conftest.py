@@ -13,7 +13,7 @@ import torch_npu  # noqa: E402, F401
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--processes", type=int, default=4, help="that end one after another; 24 if in doubt")
+    parser.addoption("--processes", type=int, default=2, help="that end one after another; 24 if in doubt")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs run in a fresh process on the simulated runtime."""
+"""Programs that run in processes of their own on the simulated runtime, forked where torch_npu is imported."""
 
 from __future__ import annotations
 
@@ -8,25 +8,45 @@ import subprocess
 import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
+
+from process import run_command, start_command  # noqa: E402
+
 
 def run_program(folder: Path, source: str, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run `source` with `python -m simcann`; `variables` are added to the environment. Its output is text."""
-    script = folder / "program.py"
-    script.write_text(source)
-    return run_module(*options, str(script), **variables)
+    """Run `source` with `python -m simcann`. Its output is text, and a hang fails the test.
+
+    variables: of the environment, read when the device is first used and not when torch_npu is imported.
+    """
+    return run_module(*options, _script(folder, source), **variables)
+
+
+def start_program(folder: Path, source: str, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The same in a process that imports torch_npu itself."""
+    return start_command(*options, _script(folder, source), device="npu", timeout_s=120, **_none_but(variables))
 
 
 def run_module(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run `python -m simcann` with these arguments. A hang fails the test."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("SIMCANN_")}
-    command = [sys.executable, "-m", "simcann", *arguments]
-    return subprocess.run(
-        command, env={**environment, **variables}, capture_output=True, text=True, timeout=120, check=False
-    )
+    """Run `python -m simcann` with these arguments."""
+    return run_command("-m", "simcann", *arguments, device="npu", timeout_s=120, **_none_but(variables))
 
 
 def output_of(folder: Path, source: str, *options: str, **variables: str) -> str:
     """What a program that must succeed wrote to its standard output."""
-    result = run_program(folder, source, *options, **variables)
+    return said_by(run_program(folder, source, *options, **variables))
+
+
+def said_by(result: subprocess.CompletedProcess[str]) -> str:
     assert result.returncode == 0, result.stderr
     return result.stdout
+
+
+def _script(folder: Path, source: str) -> str:
+    script = folder / "program.py"
+    script.write_text(source)
+    return str(script)
+
+
+def _none_but(variables: dict[str, str]) -> dict[str, str]:
+    """Those of this process mean nothing to a program: an empty one is as none."""
+    return {**{name: "" for name in os.environ if name.startswith("SIMCANN_")}, **variables}

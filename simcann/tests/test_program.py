@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from programs import output_of, run_module, run_program
+from programs import output_of, run_module, run_program, said_by, start_program
 
 import simcann
 
@@ -34,8 +34,7 @@ def test_processes_in_a_row_end(tmp_path: Path, request: pytest.FixtureRequest) 
         "z = x + 1\n"
     )
     for _ in range(request.config.getoption("--processes")):
-        result = run_program(tmp_path, source)
-        assert result.returncode == 0, result.stderr
+        said_by(start_program(tmp_path, source))
 
 
 def test_arguments_and_status_are_the_program_s_own(tmp_path: Path) -> None:
@@ -67,7 +66,7 @@ def test_kernels_off_runs_nothing(tmp_path: Path) -> None:
         "graph.replay()\n"
         "print(len(os.listdir('/proc/self/task')))\n"
     )
-    threads_off = int(output_of(tmp_path, source, "--null").split()[-1])
+    threads_off = int(said_by(start_program(tmp_path, source, "--null")).split()[-1])
     threads_on = int(output_of(tmp_path, source).split()[-1])
     assert threads_off < threads_on
 
@@ -86,7 +85,7 @@ def test_soc_and_version_can_be_chosen(tmp_path: Path) -> None:
         "from torch_npu.npu.utils import get_cann_version\n"
         "print(torch.npu.get_device_name(), get_cann_version())\n"
     )
-    text = output_of(tmp_path, source, SIMCANN_SOC="Ascend910B4", SIMCANN_CANN_VERSION="8.3.RC1")
+    text = said_by(start_program(tmp_path, source, SIMCANN_SOC="Ascend910B4", SIMCANN_CANN_VERSION="8.3.RC1"))
     assert "Ascend910B4" in text
     assert "8.3.RC1" in text
 
@@ -144,7 +143,7 @@ def test_expandable_segments_work(tmp_path: Path) -> None:
         "free, total = torch.npu.mem_get_info()\n"
         "print('left', (total - free) >> 20)\n"
     )
-    text = output_of(tmp_path, source, PYTORCH_NPU_ALLOC_CONF="expandable_segments:True")
+    text = said_by(start_program(tmp_path, source, PYTORCH_NPU_ALLOC_CONF="expandable_segments:True"))
     assert "True" in text
     assert int(text.split("left ")[1].split()[0]) <= 20
 

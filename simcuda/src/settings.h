@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The environment variables of the simulated CUDA runtime, read once.
+// The environment variables of the simulated CUDA runtime.
 #pragma once
 
 #include "simdevice/settings.h"
@@ -15,5 +15,8 @@ struct Settings : DeviceSettings {
 };
 
 const Settings& settings();
+// For read_anew.h.
+Settings& held_settings();
+Settings read_settings(Lookup lookup);
 
 }  // namespace simcuda

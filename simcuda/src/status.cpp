@@ -7,6 +7,7 @@
 #include "export.h"
 #include "settings.h"
 #include "simdevice/asked_failures.h"
+#include "simdevice/read_anew.h"
 
 namespace simcuda {
 
@@ -66,9 +67,13 @@ simdevice::Status simdevice::usual_failure_of(std::string_view call) noexcept {
              : cudaErrorUnknown;
 }
 
-// For tests, by simdevice.failures.
+// For tests, by simdevice.failures and simdevice.settings.
 extern "C" SIMCUDA_EXPORT void simcuda_fail(const char* call, long calls_before, int status) {
   simdevice::ask_for_failure(call, calls_before, status);
+}
+
+extern "C" SIMCUDA_EXPORT int simcuda_read_settings() {
+  return simdevice::read_anew(simcuda::held_settings(), &simcuda::read_settings) ? 1 : 0;
 }
 
 extern "C" SIMCUDA_EXPORT int simcuda_fail_nothing() { return simdevice::ask_for_no_failure(); }

@@ -11,13 +11,15 @@ import ctypes
 import importlib.util
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 from simdevice.failures import Failures
+from simdevice.settings import read_settings as _read_settings
 
 from simdevice import NotAvailable, torch_folder
 
-__all__ = ["NotAvailable", "enable", "fail_nothing", "fail_once"]
+__all__ = ["NotAvailable", "enable", "fail_nothing", "fail_once", "read_settings"]
 
 # In this order: libopapi needs libascendcl and libnnopbase. Once loaded, all are found by name.
 LIBRARIES = (
@@ -42,6 +44,7 @@ _loaded: list[ctypes.CDLL] = []
 
 _failures = Failures("libascendcl.so", "simcann")
 fail_once, fail_nothing = _failures.fail_once, _failures.fail_nothing
+read_settings = partial(_read_settings, "libascendcl.so", "simcann")
 
 
 def enable() -> None:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 from simdevice.failures import Failures
+from simdevice.settings import read_settings as _read_settings
 
 from simdevice import NotAvailable, torch_folder
 
-__all__ = ["NotAvailable", "enable", "fail_nothing", "fail_once"]
+__all__ = ["NotAvailable", "enable", "fail_nothing", "fail_once", "read_settings"]
 
 BUILD_COMMAND = "cmake -S simcuda -B simcuda/build && cmake --build simcuda/build -j2"
 RUNTIME = "libcudart.so.13"
@@ -26,6 +28,7 @@ _loaded: list[ctypes.CDLL] = []
 
 _failures = Failures(RUNTIME, "simcuda")
 fail_once, fail_nothing = _failures.fail_once, _failures.fail_nothing
+read_settings = partial(_read_settings, RUNTIME, "simcuda")
 
 
 def enable() -> None:
