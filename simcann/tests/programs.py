@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 
-from process import run_command, start_command  # noqa: E402
+from process import run_command, start_command
 
 
 def run_program(folder: Path, source: str, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -7,7 +7,7 @@ around them. Real ones, by gloo, are in tests/runtime/cpu.
 from pathlib import Path
 
 import pytest
-from process import run_command, start_command
+from process import run_command
 
 _BEGIN = """
 import sys
@@ -76,7 +76,7 @@ def test_a_collective_is_replayed_where_the_program_puts_it(device: str, tmp_pat
     script = tmp_path / "program.py"
     script.write_text(_BEGIN + _REPLAYED)
     worst = {"SIMCUDA_SCHEDULE": "adversarial", "SIMCANN_SCHEDULE": "adversarial"}
-    ran = start_command(str(script), device, device=device, **worst)
+    ran = run_command(str(script), device, device=device, **worst)
     assert ran.returncode == 0, ran.stderr
     # torch_npu says something of its own before.
     assert ran.stdout.splitlines()[-2:] == ["default captured 1 5", "comm captured 2 5"]

@@ -7,8 +7,6 @@ which is worst for whoever forgot an event, and here once more with one that is 
 import copy
 import os
 import random
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import torch
 from devices import simulator
 from doors import both_doors, through
 from four_tensors import FourTensors
+from process import run_command
 from random_streams import copied_at_the_end, module_of
 from torch import Tensor
 
@@ -183,12 +182,6 @@ def test_in_an_order_that_is_drawn(device: str) -> None:
     served_by = simulator(device)
     if served_by is None or _schedule(device) != "adversarial":
         pytest.skip("is started where a simulated device runs its streams in the worst order")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", Path(__file__), "--device", device],
-        env={**os.environ, f"{served_by.upper()}_SCHEDULE": "seed:3"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "--device", device]
+    done = run_command(*command, device=device, **{f"{served_by.upper()}_SCHEDULE": "seed:3"})
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

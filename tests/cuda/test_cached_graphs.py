@@ -3,7 +3,7 @@
 from pathlib import Path
 from subprocess import CompletedProcess
 
-from process import run_command, start_command
+from process import run_command
 
 _PROGRAM = """
 import os, sys, torch, airgraph
@@ -40,9 +40,9 @@ def test_another_compute_capability_traces_anew(tmp_path: Path) -> None:
         return [line for line in ran.stdout.splitlines() if line in ("traced", "from a file")]
 
     arguments = [str(program), str(tmp_path / "cache")]
-    # What is forked has the capability that is simulated where nothing is said, 9.0.
+    # Where nothing is said, 9.0 is simulated.
     assert said(run_command(*arguments, "1", device="cuda")) == ["traced"]
-    other = start_command(*arguments, "2", device="cuda", SIMCUDA_CAPABILITY="8.0")
+    other = run_command(*arguments, "2", device="cuda", SIMCUDA_CAPABILITY="8.0")
     assert said(other) == ["traced", "from a file"]
     assert said(run_command(*arguments, "1", device="cuda")) == ["from a file"]
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from process import start_command
+from process import run_command
 
 _PROGRAM = """
 import os, torch, airgraph
@@ -50,7 +50,7 @@ def test_a_state_that_is_fed_back_costs_one_copy_and_one_replay(tmp_path: Path) 
 def _calls(tmp_path: Path, program: str) -> list[list[str]]:
     script = tmp_path / "program.py"
     script.write_text(program)
-    done = start_command(str(script), device="cuda", SIMCUDA_TRACE="stderr")
+    done = run_command(str(script), device="cuda", SIMCUDA_TRACE="stderr")
     assert done.returncode == 0, done.stderr
     return [
         [line.split("] ")[1].split(",")[0].split(" 0x")[0] for line in part.partition("END\n")[0].splitlines()]

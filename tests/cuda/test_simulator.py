@@ -1,6 +1,5 @@
 """What other tests rely on: the simulated card spoils what is freed, and has the limits that it is given."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -51,14 +50,8 @@ for name in ("no begin", "no instance", "captured"):
 def test_calls_fail_that_the_environment_says(tmp_path: Path) -> None:
     script = tmp_path / "failing.py"
     script.write_text(_FAILING)
-    ran = subprocess.run(
-        [sys.executable, "-m", "simcuda", str(script)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "SIMCUDA_FAIL": "cudaGraphInstantiateWithFlags:0,cudaStreamBeginCapture:0"},
-        check=False,
-    )
+    failures = "cudaGraphInstantiateWithFlags:0,cudaStreamBeginCapture:0"
+    ran = run_command(str(script), device="cuda", SIMCUDA_FAIL=failures)
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert ran.stdout.splitlines() == ["no begin", "no instance", "captured [1.0, 1.0, 1.0, 1.0]"]
 
@@ -73,16 +66,11 @@ def test_memory_that_is_freed_holds_no_numbers() -> None:
         assert bool(again.isnan().all())
 
 
-def test_limits_are_those_of_the_environment() -> None:
+def test_limits_are_those_of_the_environment(tmp_path: Path) -> None:
+    script = tmp_path / "limited.py"
+    script.write_text(_LIMITED)
     settings = {"SIMCUDA_DEVICES": "3", "SIMCUDA_MEMORY": "64MiB", "SIMCUDA_CAPABILITY": "8.0", "SIMCUDA_STREAMS": "40"}
-    ran = subprocess.run(
-        [sys.executable, "-c", _LIMITED],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, **settings},
-        check=False,
-    )
+    ran = run_command(str(script), device="cuda", **settings)
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert ran.stdout.split() == ["refused", "True", "True"]
 

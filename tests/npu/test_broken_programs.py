@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from devices import simulator
-from process import run_command, start_command
+from process import run_command
 
 pytestmark = pytest.mark.skipif(simulator("npu") is None, reason="needs the simulated Ascend runtime")
 
@@ -59,9 +59,7 @@ def run(tmp_path: Path) -> Run:
     def run_program(*parts: str, **environment: str) -> str:
         script = tmp_path / "program.py"
         script.write_text("".join([_PREAMBLE, *map(textwrap.dedent, parts)]))
-        # The simulated runtime reads its variables when it is loaded.
-        run_it = start_command if environment else run_command
-        done = run_it(str(script), device="npu", timeout_s=120, **environment)
+        done = run_command(str(script), device="npu", timeout_s=120, **environment)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "STILL WORKS" in done.stdout
         return done.stdout

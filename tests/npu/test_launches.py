@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from devices import simulator
-from process import start_command
+from process import run_command
 
 pytestmark = pytest.mark.skipif(simulator("npu") is None, reason="needs the simulated Ascend runtime")
 
@@ -70,7 +70,7 @@ def test_a_plain_copy_comes_after_what_the_queue_holds(tmp_path: Path) -> None:
 def _calls(tmp_path: Path, program: str, **environment: str) -> list[list[str]]:
     script = tmp_path / "program.py"
     script.write_text(program)
-    done = start_command(str(script), device="npu", SIMCANN_TRACE="stderr", **environment)
+    done = run_command(str(script), device="npu", SIMCANN_TRACE="stderr", **environment)
     assert done.returncode == 0, done.stderr
     return [
         [line.split("] ")[1].split(",")[0].split(" 0x")[0] for line in part.partition("END\n")[0].splitlines()]

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from devices import launched_with
 from process import run_command
 
 _PROGRAM = Path(__file__).with_name("standin_program.py")
@@ -17,8 +16,7 @@ _PROGRAM = Path(__file__).with_name("standin_program.py")
 def _found(device: str) -> dict[str, str]:
     if device == "npu":
         pytest.skip("torch_npu is there itself")
-    command = [sys.executable, *launched_with("cuda"), str(_PROGRAM), device]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    done = run_command(str(_PROGRAM), device, device=device)
     assert done.returncode == 0, done.stderr[-4000:]
     found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
     return found
