@@ -92,7 +92,8 @@ int Observer::on_event(PyObject* self, PyFrameObject* frame, int what, PyObject*
   auto* observer = static_cast<Observer*>(PyCapsule_GetPointer(self, HANDLE));
   if (what == PyTrace_CALL) {
     const int noted = observer->note(frame);
-    if (observer->profiles_ == Profiles::a_beginning) {
+    // Not that of what is passed over and came first, such as a callback of the garbage collector.
+    if (observer->profiles_ == Profiles::a_beginning && observer->outermost_ == nullptr) {
       if (observer->own_.contains(code_of(frame).ptr())) {
         observer->profiles_ = Profiles::own_code;
       } else {
