@@ -86,6 +86,9 @@ void Watch::add_class_absent(const py::object& owner, const py::object& name) {
 
 void Watch::add_class(const py::object& owner, const py::object& is_as_it_was) {
   class_of(owner).is_as_it_was = is_as_it_was;
+  if (!registrations_ && PyObject_HasAttrString(owner.ptr(), "_abc_impl") != 0) {
+    registrations_ = py::module_::import("abc").attr("get_cache_token");
+  }
 }
 
 void Watch::add_function(const py::object& function) { functions_.emplace_back(function); }
@@ -194,7 +197,22 @@ bool Watch::dicts_changed() {
   return false;
 }
 
+bool Watch::were_registered() {
+  auto now = py::reinterpret_steal<py::object>(PyObject_CallNoArgs(registrations_.ptr()));
+  if (now && registrations_seen_ && PyObject_RichCompareBool(now.ptr(), registrations_seen_.ptr(), Py_EQ) == 1) {
+    return false;
+  }
+  PyErr_Clear();
+  registrations_seen_ = std::move(now);
+  return true;
+}
+
 bool Watch::classes_changed() {
+  if (registrations_ && were_registered()) {
+    for (auto& seen : classes_seen_) {
+      seen.compared = 0;
+    }
+  }
   const size_t count = classes_seen_.size();
   for (size_t i = 0; i < count; ++i) {
     if (i + kAhead < count) {

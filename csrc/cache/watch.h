@@ -118,6 +118,8 @@ class Watch {
   void settle();
   bool dicts_changed();
   bool classes_changed();
+  // Of classes in the process whose subclasses say so themselves (`abc`), which no version tells.
+  bool were_registered();
   bool functions_changed() const;
   bool types_changed() const;
 
@@ -131,6 +133,8 @@ class Watch {
   // Whether every dict's changes are counted together, and how many there were at the last comparison.
   bool all_counted_ = true;
   uint64_t changes_seen_ = 0;
+  // `abc.get_cache_token`, where a class may have subclasses registered, and what it gave at the last comparison.
+  pybind11::object registrations_, registrations_seen_;
   std::vector<Entry> items_, attributes_;
   std::vector<Sized> lengths_;
   // An object and the tuple of its keys, where these may change without a dict; a cell and what it holds.

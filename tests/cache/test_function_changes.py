@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -173,3 +174,33 @@ def test_its_object_given_as_another_argument_is_told_apart(method: str, tmp_pat
         model.count = other.count = 0
         torch.testing.assert_close(call(x, each), expected)
         assert model.count == (0 if method == "compare" else 5) and other.count == 0
+
+
+@pytest.mark.parametrize("asks", ["isinstance", "issubclass"])
+def test_a_class_that_is_registered_with_an_abstract_one(asks: str, tmp_path: Path) -> None:
+    """Neither class is changed by that."""
+
+    class Fast(abc.ABC):  # noqa: B024
+        pass
+
+    class Layer:
+        pass
+
+    layer = Layer()
+
+    def is_instance(x: Tensor) -> Tensor:
+        return x * 2 if isinstance(layer, Fast) else x
+
+    def is_subclass(x: Tensor) -> Tensor:
+        return x * 2 if issubclass(Layer, Fast) else x
+
+    program = is_instance if asks == "isinstance" else is_subclass
+    call = cached(program, tmp_path)
+    for _ in range(2):
+        assert call(torch.ones(1)).item() == 1
+    # Of others, which changes nothing.
+    Mapping.register(type("Other", (), {}))
+    assert call(torch.ones(1)).item() == 1 and len(call.files) == 1
+    Fast.register(Layer)
+    for _ in range(2):
+        assert call(torch.ones(1)).item() == 2
