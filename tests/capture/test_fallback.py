@@ -27,12 +27,17 @@ def _unsafe(x: torch.Tensor) -> torch.Tensor:
     return torch.ops.airgraph_fallback.unsafe(x) * 2
 
 
+def _quantized(x: torch.Tensor) -> torch.Tensor:
+    return torch.quantize_per_tensor(x, 0.5, 1, torch.qint8).dequantize()
+
+
 @pytest.mark.parametrize(
     ("program", "operator", "reason"),
     [
         (_dynamic_shape, "aten::nonzero", "depends on data"),
         (_host_read, "aten::_local_scalar_dense", "on the host"),
         (_unsafe, "airgraph_fallback::unsafe", "cudagraph_unsafe"),
+        (_quantized, "aten::quantize_per_tensor", "a tensor is quantized"),
     ],
 )
 @torch.no_grad()

@@ -35,8 +35,18 @@ _METADATA = {
     *("_has_compatible_shallow_copy_type", "_is_zerotensor", "_fused_sdp_choice", "_use_cudnn_rnn_flatten_weight"),
     *("cudnn_is_acceptable", "can_cast", "result_type", "promote_types", "_nnpack_available"),
 }
+# Of ordinary tensors they make quantized ones; their fake results do not say so.
+_QUANTIZING = {
+    f"aten::{name}"
+    for name in (
+        "quantize_per_tensor", "quantize_per_tensor_dynamic", "quantize_per_channel", "_empty_affine_quantized",
+        "_empty_per_channel_affine_quantized", "_make_per_tensor_quantized_tensor",
+        "_make_per_channel_quantized_tensor",
+    )
+}  # fmt: skip
 # Of torch's own streams and events.
 _HOST_WAITS = {f"streams::synchronize_{what}" for what in ("event", "stream", "device")}
+_QUANTIZED = "a tensor is quantized"
 _NUMBERS = {"int", "float", "bool", "number", "Scalar", "SymInt", "SymFloat", "SymBool", "complex"}
 
 
@@ -57,6 +67,8 @@ def capture_obstacle(op: torch._ops.OpOverload) -> str | None:
             return reason
     if op.name() in _HOST_WAITS:
         return HOST_WAITS
+    if op._schema.name in _QUANTIZING:
+        return _QUANTIZED
     number = _returned_number(op)
     return None if number is None else f"it returns a number ({number}), which a replay would repeat"
 
@@ -104,5 +116,5 @@ def _tensor_obstacle(node: Node, device: torch.device) -> str | None:
         if tensor.layout is not torch.strided:
             return f"a tensor has the layout {tensor.layout}"
         if tensor.is_quantized:
-            return "a tensor is quantized"
+            return _QUANTIZED
     return None

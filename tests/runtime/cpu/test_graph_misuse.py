@@ -255,3 +255,30 @@ def test_what_is_no_stream_or_event_is_named(misuse: Callable[[], object]) -> No
         y = x * 2
     captured.replay()
     assert torch.equal(y, torch.full((3,), 2.0))
+
+
+@pytest.mark.parametrize(
+    ("call", "rule"),
+    [
+        (lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), "cond at .*: higher-order operators are not"),
+        (
+            lambda x: torch.quantize_per_tensor(x, 0.1, 3, torch.qint8),
+            "quantize_per_tensor at .*: a tensor is quantized",
+        ),
+        (
+            lambda x: torch.quantize_per_channel(x, torch.ones(3), torch.zeros(3), 0, torch.qint8),
+            "quantize_per_channel at .*: a tensor is quantized",
+        ),
+    ],
+    ids=["higher order", "quantized", "quantized by channel"],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_what_is_never_captured_is_refused_in_the_capture(call: Callable[[torch.Tensor], object], rule: str) -> None:
+    g, x = CPUGraph(), torch.ones(3)
+    with pytest.raises(CaptureError, match=rule):
+        with graph(g):
+            call(x)
+    with graph(g):
+        y = x + 1
+    g.replay()
+    assert torch.equal(y, x + 1)

@@ -72,7 +72,7 @@ def check_unsafe_call(call: str, *, captured: _Captured | None = None) -> None:
     for capture in captures:
         own = capture.thread == threading.get_ident()
         if captured is not None and captured.session is capture:
-            raise CaptureError(f"{call} before capture_end: this graph holds no capture.")
+            raise CaptureError("replay before capture_end: this graph holds no capture.")
         if capture.capture_error_mode == "global" or (own and capture.capture_error_mode == "thread_local"):
             where = "this thread" if own else "another thread"
             rule = f"{call} is not allowed while a graph is captured in {where} (mode {capture.capture_error_mode!r})"

@@ -90,6 +90,9 @@ class Session:
 
 
 class _RecordCalls(TorchDispatchMode):
+    # Else torch refuses them, in words of its own.
+    supports_higher_order_operators = True
+
     def __init__(self, session: Session) -> None:
         super().__init__()
         self._session = session
