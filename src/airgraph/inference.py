@@ -72,13 +72,18 @@ def in_layout(
     **given: Any,
 ) -> CachedFunction:
     """`cache_compile` with folders and files named by a layout. given: to CachedFunction, as it is."""
-    if not inspect.ismethod(func) and not inspect.isfunction(func):
+    if not inspect.isfunction(getattr(func, "__func__", func) if inspect.ismethod(func) else func):
         hint = "Pass its forward method." if isinstance(func, torch.nn.Module) else "Pass a function or a method."
-        raise OptionError(f"cache_compile: expected a function or method, got {type(func).__name__}. {hint}")
+        raise OptionError(f"cache_compile: expected a function or method, got {_kind_of(func)}. {hint}")
     compile_uncached = functools.partial(_compile_uncached, options, dynamic, decompositions)
     return CachedFunction(
         func, options, compile_uncached, layout=layout, dynamic=dynamic, decompositions=decompositions, **given
     )
+
+
+def _kind_of(func: Any) -> str:
+    name = type(getattr(func, "__func__", func)).__name__
+    return f"a method that is no function of Python's but a {name}" if inspect.ismethod(func) else name
 
 
 def _compile_uncached(

@@ -7,6 +7,7 @@ import functools
 import gc
 import pickle
 import threading
+import types
 import warnings
 import weakref
 from collections.abc import Callable
@@ -84,6 +85,8 @@ def test_options_apply_as_through_torch_compile(tmp_path: Path) -> None:
         cached(model.forward, tmp_path, options={"clone_outputs": True})
     with pytest.raises(OptionError, match=r"got Mlp. Pass its forward method"):
         cached(model, tmp_path)
+    with pytest.raises(OptionError, match=r"got a method that is no function of Python's but a partial"):
+        cached(types.MethodType(functools.partial(Mlp.forward), model), tmp_path)
 
 
 def test_outputs_held_by_the_caller_survive(tmp_path: Path) -> None:
