@@ -41,7 +41,7 @@ torch.set_num_threads(1)
 sys.path.insert(0, {tests!r})
 __import__("unmeasured_guards").measure_no_guards()
 del sys.path[0]
-if simulator:
+if simulator or not {with_engine}:
     import torch._dynamo.convert_frame, torch._inductor.fx_passes.post_grad, airgraph.backend
 else:
     torch.compile(lambda x: x + 1, backend="airgraph")(torch.ones(2))
@@ -52,9 +52,9 @@ gc.freeze()
 """
 
 
-def prepared(simulated_by: str = "", hash_seed: str = "1") -> Server:
-    """What programs are forked from that use airgraph."""
-    text = _PREPARE.format(simulator=simulated_by, tests=str(Path(__file__).parent))
+def prepared(simulated_by: str = "", hash_seed: str = "1", *, with_engine: bool = True) -> Server:
+    """What programs are forked from that use airgraph. with_engine: it is loaded, unless for a simulated device."""
+    text = _PREPARE.format(simulator=simulated_by, tests=str(Path(__file__).parent), with_engine=with_engine)
     # Programs for the CPU find no device, whatever this process runs on.
     autoload = ("TORCH_DEVICE_BACKEND_AUTOLOAD", "1" if simulated_by else "0")
     return Server(text, (autoload, ("PYTHONHASHSEED", hash_seed)))
@@ -63,7 +63,7 @@ def prepared(simulated_by: str = "", hash_seed: str = "1") -> Server:
 def run_program(*pieces: str, timeout_s: float = 120, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run pieces of a program after torch and airgraph are imported; a hang is a failure, with what was said."""
     program = "\n".join([_BEGIN, *map(textwrap.dedent, pieces)])
-    return _started(["-c", program], timeout_s, environment) if environment else _forked(program, timeout_s)
+    return _started(["-c", program], timeout_s, environment) if environment else _forked(program, timeout_s, prepared())
 
 
 def output_of(*pieces: str, timeout_s: float = 120, **environment: str) -> str:
@@ -73,17 +73,22 @@ def output_of(*pieces: str, timeout_s: float = 120, **environment: str) -> str:
 
 def output_on(device: str, *pieces: str, timeout_s: float = 120) -> str:
     """The same of a program that may use a device beside the CPU."""
-    done = _forked("\n".join([_BEGIN, *map(textwrap.dedent, pieces)]), timeout_s, simulator(device) or "")
+    done = _forked("\n".join([_BEGIN, *map(textwrap.dedent, pieces)]), timeout_s, prepared(simulator(device) or ""))
     return _said_by(done)
 
 
 def run_command(
-    *command: str, folder: Path | None = None, timeout_s: float = 300, device: str = "cpu", **environment: str
+    *command: str,
+    folder: Path | None = None,
+    timeout_s: float = 300,
+    device: str = "cpu",
+    with_engine: bool = True,
+    **environment: str,
 ) -> subprocess.CompletedProcess[str]:
     """Run what would follow `python`, a script or `-m` and a module, and arguments: forked, in a folder.
 
-    device: what it may run on beside the CPU. environment: variables that are read when it runs or uses the device, not
-    when torch or the engine are loaded.
+    device: what it may run on beside the CPU. with_engine: the engine is loaded. environment: variables that are read
+    when it runs or uses the device, not when torch is loaded, or the engine where it is.
     """
     module = command[1] if command[0] == "-m" else None
     argv = list(command[1:] if module else command)
@@ -101,7 +106,7 @@ sys.argv, sys.path[0] = {argv!r}, {first!r}
 runpy.{run} run_name="__main__")
 """,
         timeout_s,
-        simulated_by,
+        prepared(simulated_by, with_engine=with_engine),
     )
 
 
@@ -140,12 +145,12 @@ def _started(
     return subprocess.CompletedProcess(command, child.returncode, out, err)
 
 
-def _forked(program: str, timeout_s: float, simulated_by: str = "") -> subprocess.CompletedProcess[str]:
+def _forked(program: str, timeout_s: float, server: Server) -> subprocess.CompletedProcess[str]:
     with (
         open(os.devnull) as nothing,
         tempfile.TemporaryFile("w+", errors="replace") as out,
         tempfile.TemporaryFile("w+", errors="replace") as err,
-        Forked(prepared(simulated_by), program, nothing, out, err) as forked,
+        Forked(server, program, nothing, out, err) as forked,
     ):
         code = forked.wait(timeout_s)
         if code is None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from process import run_command, start_command
+from process import run_command
 
 _PROGRAM = """
 import sys
@@ -32,9 +32,7 @@ def _said(device: str, door: str, folder: Path, *, on: str = "", **environment: 
     script = folder / "program.py"
     script.write_text(_PROGRAM)
     cache = {"AIRGRAPH_CACHE_DIR": str(folder / "cache")}
-    # For a device the engine is loaded at the first capture, and not before the fork.
-    run = start_command if device == "cpu" else run_command
-    ran = run(str(script), on or device, door, device=device, **cache, **environment)
+    ran = run_command(str(script), on or device, door, device=device, with_engine=False, **cache, **environment)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout.splitlines()[-1], ran.stderr
 
