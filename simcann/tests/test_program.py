@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from programs import output_of, run_module, run_program, said_by, start_program
 
 import simcann
@@ -224,3 +225,9 @@ def test_debug_dump_can_be_read_by_torch_npu_s_tools(tmp_path: Path) -> None:
     assert tasks[2]["args"]["Waits For"] == [1]
     assert len({task["tid"] for task in tasks}) == 2
     assert (tmp_path / "graph.aligned.json").exists()
+
+
+def test_settings_are_not_read_again_once_the_device_is_in_use() -> None:
+    torch.ones(1, device="npu")
+    with pytest.raises(RuntimeError, match="the device is in use, with the settings that were read before"):
+        simcann.read_settings()
