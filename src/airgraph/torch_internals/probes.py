@@ -319,6 +319,12 @@ INTERNALS = (
         example=_attribute_source,
     ),
     _of("torch._dynamo.variables.dicts.ConstDictVariable", "is_new_item", used_for="the same", until="as above"),
+    _of("torch._dynamo.exc", "raise_observed_exception", used_for="the same: what objects lack", until="as above"),
+    _of(
+        "torch._dynamo.variables.functions", "BaseUserFunctionVariable", "UserFunctionVariable", "SkipFunctionVariable",
+        "FunctoolsPartialVariable", used_for="the same", until="as above",
+    ),
+    _of("torch._dynamo.variables.misc", "PythonModuleVariable", used_for="the same", until="as above"),
     _of(
         "torch._dynamo.variables.functions", "invoke_and_store_as_constant",
         used_for="the same: torch.compiler.assume_constant_result", until="as above",

@@ -147,8 +147,12 @@ class Watch:
         for namespace in _namespaces(value):
             if name not in namespace:
                 self._absent[id(namespace), name] = (namespace, name)
-        if in_class:
-            for class_ in (*([value] if isinstance(value, type) else []), type(value)):
+        for class_ in (*([value] if isinstance(value, type) else []), type(value)) if in_class else ():
+            if hasattr(class_, name):
+                # A slot that holds nothing, a property that finds nothing, or what classes have and their objects do
+                # not: asked anew at each call.
+                self.is_blind = True
+            else:
                 self._class_absent[id(class_), name] = (class_, name)
 
     def add_present(self, value: Any, name: str) -> None:

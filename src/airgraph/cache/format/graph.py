@@ -228,7 +228,8 @@ def _operator_to(target: Any) -> str:
     else:
         name = _NAME_OF_SYMBOLIC.get(target, "")
     if not name:
-        raise Unwritable(f"the function {getattr(target, '__name__', target)}")
+        name = getattr(target, "__name__", target)
+        raise Unwritable(f"its graph calls {name}, which is no operator and no function over sizes that a file names")
     _operator_from(name)
     return name
 

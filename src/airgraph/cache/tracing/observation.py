@@ -26,12 +26,14 @@ from typing import Any, NamedTuple
 import torch
 
 from airgraph.cache.checking.called_by_torch import Called
+from airgraph.cache.tracing.missing import Missing
 from airgraph.errors import CacheError, Unwritable
 from airgraph.program.code_identity import goes_by_version
 from airgraph.program.names_read import FROZEN, UsedCode
 from airgraph.runtime.engine.loading import engine
 from airgraph.torch_internals import dynamo
 from airgraph.torch_internals.dispatcher import settings_readers
+from airgraph.torch_internals.dynamo_absence import code_that_asks_for_attributes, code_that_raises
 from airgraph.torch_internals.dynamo_texts import calls_what_is_compiled
 
 __all__ = ["Observation", "looks_at_hashes"]
@@ -73,11 +75,12 @@ class Observation:
     """Notes all code that is used by this thread within `with observation.observer:`.
 
     environment: the variables that were looked up, None where there was none. obstacle: what cannot be compared at
-    another start.
+    another start. missing: what objects were found to lack.
     """
 
     def __init__(self) -> None:
         self._notes = notes = _Notes()
+        self.missing = Missing()
         # The garbage collector does not know it, so what it calls must not lead back to it. Its block is native: no
         # exception of a signal handler leaves it installed.
         self.observer: Any = engine().Observer(
@@ -85,6 +88,8 @@ class Observation:
                 (dynamo.code_that_inlines(), notes.on_inlined),
                 (dynamo.code_that_stores_constants(), notes.on_constant),
                 (_LOOK_UP, notes.on_lookup),
+                (code_that_raises(), self.missing.on_raised),
+                *((code, self.missing.on_asked) for code in code_that_asks_for_attributes()),
                 *((code, notes.on_address(name)) for code, name in dynamo.code_that_asks_for_addresses().items()),
             ],
             passed_over=[*_PASSED_OVER, dynamo.code_that_defers(), *_called_at_any_moment()],

@@ -228,7 +228,7 @@ def _manifest(
     # What is returned as it came is not guarded by Dynamo, and stands in the structure as it is now.
     constants = [Equals(parse(text), value) for text, value in collected.returned.items() if type(value) in CONSTANTS]
     guarded = (*guards_of(collected.guards, read), *collected.changes.guards)
-    absent = absence_of(guarded, read) if observed.asks_for_absence else []
+    absent = [*(absence_of(guarded, read) if observed.asks_for_absence else []), *observed.missing.guards(read)]
     apart = apart_from_changed(guarded, collected.changes.owners, read)
     guards = (*guarded, *constants, *absent, *distinct_of(guarded, Roots.of(request.function), read), *apart)
     used, namespace = observed.used(), Roots.of(request.function).function_globals
