@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import inspect
 import os
 import threading
 import types
@@ -84,6 +85,7 @@ class Watch:
                 self._add_type(owner)
             elif isinstance(step, Attribute):
                 self._add_attribute(owner, step.name, value)
+                self.is_blind = self.is_blind or _is_of_metaclass(owner, step.name)
             elif isinstance(step, Item) and not isinstance(owner, tuple):
                 self._items[id(owner), step.key] = (owner, step.key, value)
                 self.is_blind = self.is_blind or step.read(owner) is not value
@@ -211,8 +213,16 @@ class Watch:
                 if not issubclass(class_, each):
                     # The version of a class says nothing of its metaclass.
                     self.add_class(each)
+                if issubclass(each, type):
+                    # Dynamo takes for constants what classes find there.
+                    self._add_items_of(each)
                 for member in vars(each).values():
                     self._add_function(getattr(member, "__func__", member))
+
+    def _add_items_of(self, class_: type) -> None:
+        for name, member in vars(class_).items():
+            if not (name.startswith("__") or isinstance(member, types.FunctionType)):
+                self._class_items[id(class_), name] = (class_, name, member)
 
     def add_builtins(self, names: Iterable[str]) -> None:
         """Watches functions that code finds in every module."""
@@ -283,6 +293,11 @@ class Watch:
         for function in self._functions.values():
             watch.add_function(function)
         return watch
+
+
+def _is_of_metaclass(value: Any, name: str) -> bool:
+    """Whether a class has an attribute by its metaclass, whose changes its version does not tell."""
+    return isinstance(value, type) and any(name in vars(each) for each in inspect.getmro(type(value))[:-2])
 
 
 def _namespaces(value: Any) -> list[dict[str, Any]]:
