@@ -369,7 +369,8 @@ const own::WholeForm* whole_form_of(const ProductsCtx& ctx, at::ScalarType dtype
 
 std::optional<PreparedStep> make_row_products(const at::Tensor& left, const at::Tensor& right, const at::Tensor& scale,
                                               const at::Tensor& bias, const at::Tensor& out) {
-  if (!are_served(left, right, scale, bias, out)) {
+  const auto element = element_of(right.scalar_type());
+  if (!element || !are_served(left, right, scale, bias, out)) {
     return std::nullopt;
   }
   auto ctx = std::make_unique<ProductsCtx>();
@@ -390,14 +391,13 @@ std::optional<PreparedStep> make_row_products(const at::Tensor& left, const at::
   ctx->right_stride = right.dim() == 2 ? 0 : right.stride(0) * static_cast<int64_t>(right.element_size());
   ctx->right_nbytes = own::extent_nbytes(right);
   const auto dtype = out.scalar_type();
-  const auto element = *element_of(right.scalar_type());
-  const auto stored_run = right.scalar_type() == dtype ? own::stored_row_products(element) : nullptr;
+  const auto stored_run = right.scalar_type() == dtype ? own::stored_row_products(*element) : nullptr;
   ctx->reads_in_place = (dtype == at::kFloat || stored_run != nullptr) && ctx->left.is_dense();
   ctx->writes_in_place = dtype == at::kFloat && !scale.defined() && !bias.defined() && ctx->out.is_dense();
   ctx->whole_form = whole_form_of(*ctx, dtype);
   ctx->rounding = dtype == at::kBFloat16 ? 0x1p-9F : 0x1p-12F;
   const bool reads_stored = stored_run != nullptr && ctx->reads_in_place;
-  ctx->run = reads_stored ? stored_run : own::row_products(element);
+  ctx->run = reads_stored ? stored_run : own::row_products(*element);
   ctx->place_rows = reads_stored ? 0 : place_rows_of(*ctx);
   share_out(*ctx);
   if (ctx->all_parts > ParallelLoop::kMostParts) {
