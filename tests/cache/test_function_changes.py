@@ -177,10 +177,14 @@ def test_its_object_given_as_another_argument_is_told_apart(method: str, tmp_pat
 
 
 @pytest.mark.parametrize("asks", ["isinstance", "issubclass"])
-def test_a_class_that_is_registered_with_an_abstract_one(asks: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("by_a_subclass", [False, True])
+def test_a_class_that_is_registered_with_an_abstract_one(asks: str, by_a_subclass: bool, tmp_path: Path) -> None:
     """Neither class is changed by that."""
 
     class Fast(abc.ABC):  # noqa: B024
+        pass
+
+    class Faster(Fast):
         pass
 
     class Layer:
@@ -201,7 +205,7 @@ def test_a_class_that_is_registered_with_an_abstract_one(asks: str, tmp_path: Pa
     # Of others, which changes nothing.
     Mapping.register(type("Other", (), {}))
     assert call(torch.ones(1)).item() == 1 and len(call.files) == 1
-    Fast.register(Layer)
+    (Faster if by_a_subclass else Fast).register(Layer)
     for _ in range(2):
         assert call(torch.ones(1)).item() == 2
 

@@ -253,8 +253,7 @@ class _Description:
                     is_told = self._with_data or not _is_data(value)
                     yield f"{name}={self.value(value)}" if is_told else f"{name} is data"
             if "_abc_impl" in vars(class_):
-                registered = (each() for each in _abc._get_dump(class_)[0])
-                yield f"registered={sorted(_name(each) for each in registered if each is not None)}"
+                yield f"registered={sorted({_name(each) for each in _registered(class_)})}"
 
     @contextmanager
     def _entering(self, value: Any) -> Iterator[None]:
@@ -283,3 +282,15 @@ def _contents(cell: types.CellType) -> Any:
         return cell.cell_contents
     except ValueError:
         return None
+
+
+def _registered(class_: type) -> Iterator[type]:
+    """Classes that say of themselves that they are subclasses of this one, or of a subclass of it."""
+    if "_abc_impl" in vars(class_):
+        for each in _abc._get_dump(class_)[0]:
+            held = each()
+            if held is not None:
+                yield held
+    subclasses: list[type] = type.__subclasses__(class_)
+    for below in subclasses:
+        yield from _registered(below)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -15,12 +15,17 @@ _KEYS = ("arg", "key", "index", "item")
 
 
 class Asked(NamedTuple):
-    """owner: Dynamo's path to the object. attribute: what it was asked for, or None, and then `key` tells; that is a
-    variable of Dynamo's, or None where it is not known."""
+    """What an object was asked for.
+
+    owner: Dynamo's path to it. attribute: a name, or None: a key. key: what it is to Python, or None where it has no
+    value before the call. is_lacked: an exception said so. by_torch: PyTorch's own code asks.
+    """
 
     owner: str
     attribute: str | None
-    key: Any = None
+    key: tuple[Any] | None
+    is_lacked: bool
+    by_torch: bool
 
 
 def code_that_raises() -> CodeType:
@@ -48,33 +53,47 @@ def asked_for_attribute(frame: FrameType) -> Asked | None:
     """What a frame of `code_that_asks_for_attributes` is about; None: what was made in the trace."""
     held = frame.f_locals
     source = source_of_variable(held["self"])
-    return None if source is None or _is_torchs(held["tx"]) else Asked(name_of_source(source), held["name"])
+    if source is None:
+        return None
+    return Asked(name_of_source(source), held["name"], None, is_lacked=False, by_torch=_is_torchs(held["tx"]))
 
 
 def raised_for(frame: FrameType) -> Asked | None:
     """What is missing where a frame of `code_that_raises` raises for that. None: nothing, or what the trace made."""
     held = frame.f_locals
-    exception = held["exc_type"]
-    if not issubclass(exception, (AttributeError, KeyError)) or _is_torchs(held["tx"]):
+    exception, by_torch = held["exc_type"], _is_torchs(held["tx"])
+    if not issubclass(exception, (AttributeError, KeyError)):
         return None
+    of: Callable[[Any, dict[str, Any]], tuple[str, str | None, tuple[Any] | None] | None]
+    of = _key_of if issubclass(exception, KeyError) else _attribute_of
     caller = frame.f_back
     while caller is not None and str(caller.f_globals.get("__name__")).startswith("torch._dynamo.variables"):
-        found = caller.f_locals
-        source = source_of_variable(found.get("self"))
-        if source is not None:
-            if issubclass(exception, KeyError):
-                key = next((found[each] for each in _KEYS if each in found), None)
-                return Asked(name_of_source(source), None, key)
-            attribute = found.get("name")
-            if not isinstance(attribute, str):
-                # Of the attribute itself, such as a slot.
-                attribute, source = getattr(source, "member", None), getattr(source, "base", None)
-            if isinstance(attribute, str) and source is not None:
-                return Asked(name_of_source(source), attribute)
+        source = source_of_variable(caller.f_locals.get("self"))
+        found = None if source is None else of(source, caller.f_locals)
+        if found is not None:
+            owner, attribute, key = found
+            return Asked(owner, attribute, key, is_lacked=True, by_torch=by_torch)
         caller = caller.f_back
     return None
 
 
+def _key_of(source: Any, held: dict[str, Any]) -> tuple[str, None, tuple[Any] | None]:
+    for name in _KEYS:
+        if name in held:
+            try:
+                return name_of_source(source), None, (held[name].as_python_constant(),)
+            except Exception:  # Dynamo raises anything.
+                break
+    return name_of_source(source), None, None
+
+
+def _attribute_of(source: Any, held: dict[str, Any]) -> tuple[str, str, None] | None:
+    name = held.get("name")
+    if not isinstance(name, str):
+        # Its path leads to the attribute that is missing: it is a slot that holds nothing, for instance.
+        name, source = getattr(source, "member", None), getattr(source, "base", None)
+    return (name_of_source(source), name, None) if isinstance(name, str) and source is not None else None
+
+
 def _is_torchs(translator: Any) -> bool:
-    """Whether PyTorch's own code is traced, which is compared by its version."""
-    return str(translator.f_globals.get("__name__")).startswith("torch.")
+    return str(translator.f_globals.get("__name__")).partition(".")[0] == "torch"

@@ -222,8 +222,10 @@ def test_an_attribute_of_a_methods_function(monkeypatch: pytest.MonkeyPatch, tmp
     def asked(x: Tensor) -> Tensor:
         return x * 2 if hasattr(HELD.method, "k") else x
 
-    _looked_for_again(monkeypatch, tmp_path, asked, _Method(), lambda held: _sets(type(held).method))
-    del _Method.method.k  # type: ignore[attr-defined]
+    try:
+        _looked_for_again(monkeypatch, tmp_path, asked, _Method(), lambda held: _sets(type(held).method))
+    finally:
+        vars(_Method.method).clear()
 
 
 def test_a_key_among_others_that_no_file_can_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -273,3 +275,48 @@ def test_what_classes_have_and_their_objects_do_not(monkeypatch: pytest.MonkeyPa
         return x * 2 if hasattr(HELD, "__name__") else x
 
     _looked_for_again(monkeypatch, tmp_path, named, _Plain(), lambda held: setattr(held, "__name__", "a name"))
+
+
+def test_a_key_of_a_modules_dict(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It is PyTorch's own code that raises there."""
+
+    def called(x: Tensor) -> Tensor:
+        try:
+            return HELD["k"](x)
+        except KeyError:
+            return x
+
+    held = torch.nn.ModuleDict({"a": torch.nn.Identity()})
+    _looked_for_again(monkeypatch, tmp_path, called, held, lambda each: each.update({"k": torch.nn.Softmax(0)}))
+
+
+def test_an_attribute_of_pytorch_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def asked(x: Tensor) -> Tensor:
+        return x * 2 if hasattr(torch, "set_by_a_test") else x
+
+    _looked_for_again(
+        monkeypatch, tmp_path, asked, None, lambda _: monkeypatch.setattr(torch, "set_by_a_test", 1, False)
+    )
+
+
+def test_other_keys_of_a_dict_may_come(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "HELD", held := {"a": 1})
+    call = cache_compile(_bare_key, cache_dir=tmp_path, strict=True)
+    for number in range(12):
+        held[f"another {number}"] = number
+        assert torch.equal(call(torch.ones(3)), torch.ones(3))
+    assert len(call.files) == 1
+
+
+def test_what_dynamo_does_not_find_is_not_cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of a partial, it says what any partial has."""
+
+    def asked(x: Tensor) -> Tensor:
+        return x * 2 if hasattr(HELD, "k") else HELD(x)
+
+    monkeypatch.setattr(sys.modules[__name__], "HELD", functools.partial(torch.mul, other=3))
+    call = cache_compile(asked, cache_dir=tmp_path, strict=True)
+    assert call(torch.ones(1)).item() == 3
+    HELD.k = 1
+    with pytest.raises(CacheError, match="HELD.* has an attribute 'k', which Dynamo does not find"):
+        call(torch.ones(1))

@@ -149,7 +149,9 @@ class Watch:
         for namespace in _namespaces(value):
             if name not in namespace:
                 self._absent[id(namespace), name] = (namespace, name)
-        for class_ in (*([value] if isinstance(value, type) else []), type(value)) if in_class else ():
+        if not in_class:
+            return
+        for class_ in [value, type(value)] if isinstance(value, type) else [type(value)]:
             if hasattr(class_, name):
                 # A slot that holds nothing, a property that finds nothing, or what classes have and their objects do
                 # not: asked anew at each call.
