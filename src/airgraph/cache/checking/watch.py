@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import inspect
 import os
 import threading
 import types
@@ -85,7 +84,6 @@ class Watch:
                 self._add_type(owner)
             elif isinstance(step, Attribute):
                 self._add_attribute(owner, step.name, value)
-                self.is_blind = self.is_blind or _is_of_metaclass(owner, step.name)
             elif isinstance(step, Item) and not isinstance(owner, tuple):
                 self._items[id(owner), step.key] = (owner, step.key, value)
                 self.is_blind = self.is_blind or step.read(owner) is not value
@@ -295,11 +293,6 @@ class Watch:
         for function in self._functions.values():
             watch.add_function(function)
         return watch
-
-
-def _is_of_metaclass(value: Any, name: str) -> bool:
-    """Whether a class has an attribute by its metaclass, whose changes its version does not tell."""
-    return isinstance(value, type) and any(name in vars(each) for each in inspect.getmro(type(value))[:-2])
 
 
 def _namespaces(value: Any) -> list[dict[str, Any]]:
