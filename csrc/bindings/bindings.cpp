@@ -2,7 +2,7 @@
 #include <ATen/Version.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/DynamicTypes.h>
-#include <torch/csrc/jit/python/pybind_utils.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include "../engine/device_launch.h"
 #include "../engine/hand_graph.h"
@@ -10,6 +10,7 @@
 #include "../engine/settings.h"
 #include "../engine/tape.h"
 #include "../engine/thread_share.h"
+#include "../internals/arguments.h"
 #include "../internals/forms.h"
 #include "../internals/host_pools.h"
 #include "../internals/huge_pages.h"
@@ -36,18 +37,21 @@ namespace py = pybind11;
 namespace airgraph {
 namespace {
 
-// A Python number where the schema wants a tensor becomes a wrapped number, as in eager.
 RecordedCall recorded_call(const std::string& name, const std::string& overload, const py::tuple& args,
                            const py::dict& kwargs, std::vector<at::Tensor> outs, std::vector<bool> fresh,
                            std::vector<bool> needed, const std::optional<std::string>& out_overload, bool redispatch,
                            bool exact, std::shared_ptr<PackedWeight> packed) {
   auto& dispatcher = c10::Dispatcher::singleton();
   const auto op = dispatcher.findSchemaOrThrow(name.c_str(), overload.c_str());
-  const torch::jit::ToIValueAllowNumbersAsTensors wrap_numbers(true);
-  auto stack = torch::jit::createStackForSchema(op.schema(), torch::jit::tuple_slice(args),
-                                                py::reinterpret_borrow<py::kwargs>(kwargs), std::nullopt);
-  RecordedCall call{op,           std::move(stack), std::move(outs), std::move(fresh), std::move(needed),
-                    std::nullopt, redispatch,       exact,           std::move(packed)};
+  RecordedCall call{op,
+                    arguments_of(op.schema(), args, kwargs),
+                    std::move(outs),
+                    std::move(fresh),
+                    std::move(needed),
+                    std::nullopt,
+                    redispatch,
+                    exact,
+                    std::move(packed)};
   if (out_overload) {
     call.out_variant = dispatcher.findSchemaOrThrow(name.c_str(), out_overload->c_str());
   }
