@@ -1,7 +1,7 @@
 // Parameter and argument lists of the C functions, by number of parameters. A type is asked of the kernel's signature.
 #pragma once
 
-#define SIMCANN_C(name, i) simcann::opapi::SignatureOf<decltype(name##_kernel)>::C<i>
+#define SIMCANN_C(name, i) simcann::opapi::SignatureOf<name##_kernel>::C<i>
 #define SIMCANN_PARAMETERS_1(name) SIMCANN_C(name, 0) a0
 #define SIMCANN_PARAMETERS_2(name) SIMCANN_PARAMETERS_1(name), SIMCANN_C(name, 1) a1
 #define SIMCANN_PARAMETERS_3(name) SIMCANN_PARAMETERS_2(name), SIMCANN_C(name, 2) a2

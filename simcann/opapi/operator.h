@@ -1,4 +1,4 @@
-// Turns a kernel, a function over at::Tensor, into the two C functions of an aclnn operator.
+// Turns a kernel, a lambda over at::Tensor without captures, into the two C functions of an aclnn operator.
 //
 //   SIMCANN_OPERATOR(4, aclnnAdd, [](const Tensor& self, const Tensor& other, const Scalar& alpha, Tensor& out) {
 //     store(out, at::add(self, other, alpha));
@@ -172,17 +172,18 @@ struct Parameter<const Text&> {
   static Text load(const Saved& text) { return text; }
 };
 
-template <typename Function>
+// Of a kernel's type alone: operators of the same parameters share all that is made of it.
+template <typename Kernel>
 struct Signature;
 
-template <typename Kernel, typename... P>
-struct Signature<void (Kernel::*)(P...) const> {
+template <typename... P>
+struct Signature<void (*)(P...)> {
   static constexpr size_t ARITY = sizeof...(P);
   static constexpr bool WAITS = (std::is_same_v<P, Resizable&> || ...);
   template <size_t I>
   using C = typename Parameter<std::tuple_element_t<I, std::tuple<P...>>>::C;
 
-  static std::function<void()> bind(Kernel kernel, typename Parameter<P>::C... values) {
+  static std::function<void()> bind(void (*kernel)(P...), typename Parameter<P>::C... values) {
     return [kernel, saved = std::tuple<typename Parameter<P>::Saved...>(Parameter<P>::save(values)...)] {
       std::apply(
           [&](const auto&... value) {
@@ -194,8 +195,8 @@ struct Signature<void (Kernel::*)(P...) const> {
   }
 };
 
-template <typename Kernel>
-using SignatureOf = Signature<decltype(&Kernel::operator())>;
+template <auto KERNEL>
+using SignatureOf = Signature<std::remove_const_t<decltype(KERNEL)>>;
 
 struct PreparedCall : aclOpExecutor {
   PreparedCall(Operator& op, std::function<void()> kernel, bool waits)
@@ -210,12 +211,14 @@ struct PreparedCall : aclOpExecutor {
 Status execute(aclOpExecutor* executor, void* stream);
 
 // The first call of an operator. Kernels need no memory but their own.
-template <typename Kernel, typename... C>
-Status prepare(Operator& op, Kernel kernel, uint64_t* workspace_size, aclOpExecutor** executor, C... values) {
+template <typename... P>
+Status prepare(Operator& op, void (*kernel)(P...), uint64_t* workspace_size, aclOpExecutor** executor,
+               typename Parameter<P>::C... values) {
+  using Signed = Signature<void (*)(P...)>;
   *workspace_size = 0;
   const bool enabled = kernels_enabled();
-  *executor = new PreparedCall(op, enabled ? SignatureOf<Kernel>::bind(kernel, values...) : std::function<void()>(),
-                               enabled && SignatureOf<Kernel>::WAITS);
+  *executor = new PreparedCall(op, enabled ? Signed::bind(kernel, values...) : std::function<void()>(),
+                               enabled && Signed::WAITS);
   return SUCCESS;
 }
 
@@ -223,8 +226,8 @@ Status prepare(Operator& op, Kernel kernel, uint64_t* workspace_size, aclOpExecu
 
 #define SIMCANN_OPERATOR(arity, name, ...)                                                                       \
   namespace {                                                                                                    \
-  constexpr auto name##_kernel = __VA_ARGS__;                                                                    \
-  static_assert(simcann::opapi::SignatureOf<decltype(name##_kernel)>::ARITY == arity);                           \
+  constexpr auto name##_kernel = +__VA_ARGS__;                                                                   \
+  static_assert(simcann::opapi::SignatureOf<name##_kernel>::ARITY == arity);                                     \
   simcann::opapi::Operator name##_operator{#name};                                                               \
   }                                                                                                              \
   extern "C" SIMCANN_EXPORT simcann::Status name##GetWorkspaceSize(                                              \
