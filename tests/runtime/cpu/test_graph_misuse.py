@@ -125,6 +125,43 @@ def test_reading_a_captured_value_raises_and_everything_is_usable_afterwards(rea
     assert g.pool() is pool
 
 
+# What PyTorch makes of a sequence it reads below its dispatcher, and memory from outside can be read.
+_SEQUENCES: dict[str, Callable[[torch.Tensor], object]] = {
+    "tensor": lambda t: torch.tensor([t[0], 5.0]),
+    "tensor by name": lambda t: torch.tensor(data=((t[0], t[1]), (1, 2))),
+    "tensor of a tuple of its elements": lambda t: torch.tensor(tuple(t)),
+    "tensor of parameters": lambda t: torch.tensor(nn.ParameterList([nn.Parameter(t[0], False)])),
+    "as_tensor": lambda t: torch.as_tensor([t[0]]),
+    "asarray": lambda t: torch.asarray([t[0]]),
+    "new": lambda t: t.new([t[0]]),
+    "new_tensor": lambda t: t.new_tensor([t[0]]),
+    "FloatTensor": lambda t: torch.FloatTensor([t[0], 5.0]),
+    "index": lambda t: t[[t[0], t[1]],],
+    "nested index": lambda t: t.view(1, 4)[:, [[t[0]], [t[1]]]],
+    "written index": lambda t: t.view(1, 4).__setitem__((slice(None), [t[0], 1]), 3),
+    "sizes": lambda t: torch.tensor_split(t, t[1:2])[0],
+}
+
+
+@pytest.mark.parametrize("read", _SEQUENCES)
+def test_reading_a_value_from_outside_raises(read: str) -> None:
+    x, g = torch.arange(4), CPUGraph()
+    with pytest.raises(CaptureError, match="test_graph_misuse"):
+        with graph(g):
+            _SEQUENCES[read](x)
+    _SEQUENCES[read](x)
+
+
+def test_sequences_without_tensors_are_captured() -> None:
+    x, rows = torch.arange(4.0), torch.tensor([1, 0])
+    g = CPUGraph()
+    with graph(g):
+        y = x[[0, 1]] + torch.tensor([[1.0, 2.0]]) + x[(rows,)] + torch.stack([x[0], x[1]])
+    x.add_(1)
+    g.replay()
+    assert torch.equal(y, x[[0, 1]] + torch.tensor([[1.0, 2.0]]) + x[(rows,)] + torch.stack([x[0], x[1]]))
+
+
 def test_a_swallowed_error_invalidates_the_capture() -> None:
     g, x = CPUGraph(), torch.ones(3)
     g.capture_begin()

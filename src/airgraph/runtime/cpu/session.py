@@ -15,6 +15,7 @@ from airgraph.runtime.cpu import captures
 from airgraph.runtime.cpu.capture_streams import CaptureStreams
 from airgraph.runtime.cpu.recorder import Recorder
 from airgraph.runtime.cpu.streams import current_place, current_stream
+from airgraph.runtime.cpu.value_reads import read_of
 from airgraph.runtime.engine.loading import engine
 from airgraph.torch_internals.dispatcher import has_kernel_for
 from airgraph.torch_internals.modes import TorchDispatchMode
@@ -118,35 +119,19 @@ class _RecordCalls(TorchDispatchMode):
             raise self._session.refuse(f"cannot be captured: {error}") from error
 
 
-# Reads of a tensor's values that do not pass through an ATen operator.
-_READS = {
-    torch.Tensor.tolist: "tolist()",
-    torch.Tensor.numpy: "numpy()",
-    torch.Tensor.__array__: "numpy.asarray()",
-    torch.Tensor.__dlpack__: "__dlpack__()",
-    torch.Tensor.__repr__: "printing",
-    torch.Tensor.__format__: "printing",
-    torch.Tensor.item: "item()",
-    torch.Tensor.__bool__: "bool()",
-    torch.Tensor.__int__: "int()",
-    torch.Tensor.__float__: "float()",
-    torch.Tensor.__index__: "use as an index",
-}
-
-
 class _RefuseReads(TorchFunctionMode):
     def __init__(self, session: Session) -> None:
         super().__init__()
         self._session = session
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        read = _READS.get(func)
-        if read is not None and not (read == "printing" and func is torch.Tensor.__format__ and args[0].dim() > 0):
+        kwargs = kwargs or {}
+        read = read_of(func, args, kwargs)
+        if read is not None:
             where = source_lines.of_caller()
             raise self._session.refuse(
                 f"a tensor's value is read during capture, by {read} at {where}: it has none before replay"
             )
-        kwargs = kwargs or {}
         out = kwargs.get("out")
         if not isinstance(out, torch.Tensor):
             return func(*args, **kwargs)
