@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -159,6 +161,31 @@ def test_what_is_no_number_comes_through(bad: float) -> None:
     expected = GROUPED_MM(left, right, scale, zero)
     assert torch.equal(out.isnan(), expected.isnan()) and torch.equal(out.isinf(), expected.isinf())
     assert out[0].isfinite().all()
+
+
+@pytest.mark.parametrize("rows", [1, 3, 5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_sum_that_float32_holds_only_when_it_is_scaled(dtype: torch.dtype, rows: int) -> None:
+    left = torch.full((rows, 64), 1e36, dtype=dtype)
+    left[rows - 1, ::2] = -1e36
+    right, zero = whole(20, 64, low=1, high=8), torch.full((20, 2), -100, dtype=torch.int8)
+    scale = torch.full((20, 2), 0.01, dtype=dtype)
+    out = torch.empty(rows, 20, dtype=dtype)
+    assert by_engine("airgraph::grouped_mm", left, right, scale, zero, out=out) == "own"
+    exact = GROUPED_MM(left.double(), right, scale.double(), zero)
+    assert further_off([out], [GROUPED_MM(left, right, scale, zero)], [exact]) <= 1.02
+
+
+@pytest.mark.parametrize("of_group", [1, 3, 8, 11])
+def test_a_scale_that_is_infinite(of_group: int) -> None:
+    """A vector's lanes past the end of a group hold zeros, and an infinite scale makes no number of them."""
+    left, right = torch.ones(2, 2 * of_group), torch.full((5, 2 * of_group), 3, dtype=torch.int8)
+    right[1] = 0
+    scale = torch.full((5, 2), math.inf)
+    scale[2] = torch.tensor([1.0, -math.inf])
+    out = torch.empty(2, 5)
+    assert by_engine("airgraph::grouped_mm", left, right, scale, None, out=out) == "own"
+    torch.testing.assert_close(out, GROUPED_MM(left, right, scale, None), rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("name", ["aten::_int_mm", "airgraph::grouped_mm"])

@@ -84,6 +84,22 @@ def test_a_sum_that_float32_cannot_hold_is_no_loss(dtype: torch.dtype, size: int
     assert normed(x, None, None, size)[1].flatten()[:2].isfinite().sum() == 0
 
 
+@pytest.mark.parametrize("size", [5, 16, 300])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_variance_that_float32_cannot_hold_is_no_loss(dtype: torch.dtype, size: int) -> None:
+    x = torch.randn(3, size, dtype=torch.float64)
+    x[0] *= 1e25
+    x[1, size - 1] = 1e30
+    x[2, 0] = -3e38
+    x = x.to(dtype)
+    weight, bias = torch.ones(size, dtype=dtype), torch.full((size,), 0.5, dtype=dtype)
+    out, _, rstd = normed(x, weight, bias, size)
+    exact, _, exact_rstd = NORM(x.double(), [size], weight.double(), bias.double(), EPS)
+    near = {"rtol": 1e-5, "atol": 1e-5} if dtype is torch.float32 else {"rtol": 1e-2, "atol": 1e-2}
+    torch.testing.assert_close(out.double(), exact, **near)
+    torch.testing.assert_close(rstd.double(), exact_rstd, rtol=near["rtol"], atol=0)
+
+
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("scale", [1, 10])
 def test_softmax_is_not_further_from_float64_than_eagers(scale: int, dtype: torch.dtype) -> None:

@@ -1,5 +1,18 @@
 // The loops of grouped_products.h, included as row_products_body.h is, after it.
 
+// An element of the result as eager has it, each weight scaled before it is multiplied: a group's sum may be more than
+// float32 holds though its scaled one is not, and an infinite scale makes no number of a lane's zero.
+AIRGRAPH_SIMD float scaled_one_by_one(const GroupedProducts& p, int64_t m) {
+  const float* left = p.left + m * p.left_ld;
+  double total = 0;
+  for (int64_t k = 0; k < p.k; ++k) {
+    const int64_t g = k / p.group;
+    const int number = p.right[k] - (p.zeros == nullptr ? 0 : p.zeros[g]);
+    total += static_cast<double>(left[k]) * (static_cast<float>(number) * p.scales[g]);
+  }
+  return static_cast<float>(total);
+}
+
 // M rows of `left` from `m` on.
 template <int M>
 AIRGRAPH_SIMD void groups_of(const GroupedProducts& p, int64_t m) {
@@ -43,7 +56,8 @@ AIRGRAPH_SIMD void groups_of(const GroupedProducts& p, int64_t m) {
   Vec::sum4(totals, found);
 #pragma GCC unroll 4
   for (int i = 0; i < M; ++i) {
-    p.out[(m + i) * p.out_ld] = found[i];
+    const bool is_finite = found[i] - found[i] == 0;
+    p.out[(m + i) * p.out_ld] = is_finite ? found[i] : scaled_one_by_one(p, m + i);
   }
 }
 

@@ -2,11 +2,15 @@
 
 // The square of what an element is apart from the mean.
 struct SquaredFrom {
-  Vec::F mean;
+  explicit AIRGRAPH_SIMD SquaredFrom(float mean) : mean(Vec::set(mean)), wide_mean(mean) {}
   AIRGRAPH_SIMD Vec::F of(Vec::F a) const {
     const auto apart = Vec::sub(a, mean);
     return Vec::mul(apart, apart);
   }
+  AIRGRAPH_SIMD double wide(float a) const { return (a - wide_mean) * (a - wide_mean); }
+
+  Vec::F mean;
+  double wide_mean;
 };
 
 // In two passes: a variance from the sum of squares would lose what is small beside the mean.
@@ -18,8 +22,9 @@ AIRGRAPH_ENTRY void run_layer_norm(const NormCall& call) {
   for (int64_t row = 0; row < call.rows; ++row) {
     const auto* from = reinterpret_cast<const T*>(call.in) + row * call.count;
     auto* out = reinterpret_cast<T*>(call.out) + row * call.count;
-    const auto mean = Vec::set(static_cast<float>(sum_of(from, call.count, AsItIs()) / count));
-    const double variance = sum_of(from, call.count, SquaredFrom{mean}) / count;
+    const SquaredFrom squared(static_cast<float>(sum_of(from, call.count, AsItIs()) / count));
+    const auto mean = squared.mean;
+    const double variance = sum_of(from, call.count, squared) / count;
     const auto rstd = Vec::set(static_cast<float>(1 / __builtin_sqrt(variance + call.eps)));
     for (int64_t i = 0; i < call.count; i += Vec::kWidth) {
       const int64_t part = call.count - i < Vec::kWidth ? call.count - i : Vec::kWidth;

@@ -78,6 +78,7 @@ AIRGRAPH_ENTRY void run_row_op(const RowCall& call) {
 
 struct AsItIs {
   AIRGRAPH_SIMD Vec::F of(Vec::F a) const { return a; }
+  AIRGRAPH_SIMD double wide(float a) const { return a; }
 };
 
 // The same in float64 throughout, of whole vectors.
@@ -86,9 +87,9 @@ AIRGRAPH_SIMD double sum_one_by_one(const T* from, int64_t count, const Each& ea
   double total = 0;
   float lanes[Vec::kWidth];
   for (int64_t i = 0; i < count; i += Vec::kWidth) {
-    Vec::store(lanes, each.of(Vec::load(from + i)));
+    Vec::store(lanes, Vec::load(from + i));
     for (const float lane : lanes) {
-      total += lane;
+      total += each.wide(lane);
     }
   }
   return total;
@@ -126,9 +127,13 @@ AIRGRAPH_SIMD double sum_of(const T* from, int64_t count, const Each& each) {
     total = is_finite ? found : total + sum_one_by_one(from + begin, until - begin, each);
   }
   if (i < count) {
-    Vec::store(lanes, each.of(Vec::load_part(from + i, count - i)));
+    float rest[Vec::kWidth];
+    const auto loaded = Vec::load_part(from + i, count - i);
+    Vec::store(rest, loaded);
+    Vec::store(lanes, each.of(loaded));
     for (int64_t j = 0; i + j < count; ++j) {
-      total += lanes[j];
+      const bool is_finite = lanes[j] - lanes[j] == 0;
+      total += is_finite ? lanes[j] : each.wide(rest[j]);
     }
   }
   return total;
