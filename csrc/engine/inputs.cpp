@@ -2,6 +2,7 @@
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
@@ -185,10 +186,22 @@ std::optional<Problem> Inputs::problem(const Arguments& at, const std::vector<si
       moved = Problem{Problem::Kind::moved, input.index};
     }
   }
+  if (const auto problem = written_outside_inference_mode(at)) {
+    return problem;
+  }
   if (moved) {
     return moved;
   }
   return copied_that_overlaps(at);
+}
+
+std::optional<Problem> Inputs::written_outside_inference_mode(const Arguments& at) const {
+  if (written_.empty() || c10::InferenceMode::is_enabled()) {
+    return std::nullopt;
+  }
+  const auto found = std::find_if(written_.begin(), written_.end(),
+                                  [&](const Written& written) { return at(written.index).is_inference(); });
+  return found == written_.end() ? std::nullopt : std::optional<Problem>({Problem::Kind::mismatched, found->index});
 }
 
 std::vector<size_t> Inputs::placed_but(const std::vector<bool>& arguments) const {

@@ -203,6 +203,9 @@ class Inputs {
   // Whether an argument is of the form that placed input `i` was captured with; why it is not.
   std::optional<Problem::Kind> problem_of_placed(size_t i, const at::Tensor& arg) const;
 
+  // The first inference tensor among what is written, which PyTorch allows in inference mode alone.
+  std::optional<Problem> written_outside_inference_mode(const Arguments& at) const;
+
   // Whether the spans of all placed arguments lie apart, which they nearly always do.
   bool placed_lie_apart(const Arguments& at) const;
 

@@ -213,6 +213,10 @@ class _Inputs:
         for index, _, form in self._copied:
             if not form.is_of(args[index]):
                 return InputProblem(ProblemKind.MISMATCHED, index)
+        if self._written and not torch.is_inference_mode_enabled():
+            for index in self._written:
+                if args[index].is_inference():
+                    return InputProblem(ProblemKind.MISMATCHED, index)
         for index, address, *_ in self._placed:
             if args[index].data_ptr() != address:
                 return InputProblem(ProblemKind.MOVED, index)
