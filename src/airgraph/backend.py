@@ -9,6 +9,7 @@ from typing import Any
 
 from torch.fx import GraphModule
 
+from airgraph import arguments
 from airgraph.capture.callable import GraphedCallable
 from airgraph.capture.ledger import GraphRecord, ledger
 from airgraph.capture.preparation import prepare
@@ -35,14 +36,15 @@ def get_backend(
     """A backend for `torch.compile(model, backend=...)` with these options.
 
     custom_decompositions: operators to functions, applied when lowering to ATen.
-    Raises OptionError for unknown names, with close matches, and for bad values.
+    Raises OptionError for unknown names, with close matches, for bad values, and for decompositions of another kind.
     """
     parsed = Options.parse(options)
+    decompositions = arguments.decompositions("custom_decompositions", custom_decompositions)
 
     def backend(gm: GraphModule, example_inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
         if kwargs.get("options"):
             raise OptionError("options were given twice: to get_backend and to torch.compile. Give them once.")
-        return _compile(gm, example_inputs, parsed, custom_decompositions)
+        return _compile(gm, example_inputs, parsed, decompositions)
 
     return backend
 

@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 import torch
 
+from airgraph import arguments
 from airgraph.backend import get_backend
 from airgraph.cache.cached_function import CachedFunction
 from airgraph.cache.format.torch_settings import without_gradients
@@ -46,7 +47,8 @@ def cache_compile(
     different ranks are kept apart. custom_decompositions: operators to functions, applied when lowering to ATen.
     strict: raise CacheError where a call cannot be cached, instead of compiling it at every start with a warning.
 
-    For inference: results have no gradients. Raises OptionError for bad options and for a func that is no function.
+    For inference: results have no gradients. Raises OptionError for bad options, for a func that is no function, and
+    for arguments of another kind.
     """
     if options is not None and config is not None:
         raise OptionError("cache_compile: options and config were both given. Give one of them.")
@@ -54,11 +56,11 @@ def cache_compile(
         AIRGRAPH,
         func,
         Options.parse(options if options is not None else config),
-        root=default_folder() if cache_dir is None else Path(cache_dir),
+        root=default_folder() if cache_dir is None else arguments.path("cache_dir", cache_dir),
         ranks=Ranks(global_rank, tp_rank, pp_rank),
         dynamic=dynamic,
         decompositions=custom_decompositions,
-        strict=strict,
+        strict=arguments.boolean("strict", strict),
     )
 
 
@@ -75,6 +77,8 @@ def in_layout(
     if not inspect.isfunction(getattr(func, "__func__", func) if inspect.ismethod(func) else func):
         hint = "Pass its forward method." if isinstance(func, torch.nn.Module) else "Pass a function or a method."
         raise OptionError(f"cache_compile: expected a function or method, got {_kind_of(func)}. {hint}")
+    arguments.boolean("dynamic", dynamic, or_none=True)
+    arguments.decompositions("custom_decompositions", decompositions)
     compile_uncached = functools.partial(_compile_uncached, options, dynamic, decompositions)
     return CachedFunction(
         func, options, compile_uncached, layout=layout, dynamic=dynamic, decompositions=decompositions, **given

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.fx import GraphModule
 
-from airgraph import backend
+from airgraph import arguments, backend
 from airgraph.errors import OptionError
 from airgraph.options import Options, OptionsSource
 from airgraph.torchair.configs.compiler_config import CompilerConfig
@@ -28,10 +28,12 @@ def get_npu_backend(
 
     compiler_config: a CompilerConfig; what is set on it later counts for graphs that are compiled later.
     custom_decompositions: operators to functions, applied when lowering to ATen. What `torch.compile(options=...)` has
-    under npugraph_ex's names goes before the settings. Raises OptionError for settings that do not go together.
+    under npugraph_ex's names goes before the settings. Raises OptionError for settings that do not go together, and for
+    decompositions of another kind.
     """
     config = CompilerConfig() if compiler_config is None else compiler_config
     Options.parse(config)
+    arguments.decompositions("custom_decompositions", custom_decompositions)
     # A partial, as TorchAir's: its arguments are read back by `inference.cache_compile(backend=...)`.
     return functools.partial(_compile, compiler_config=config, custom_decompositions=custom_decompositions)
 

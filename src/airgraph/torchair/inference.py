@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
-from airgraph import environment
+from airgraph import arguments, environment
 from airgraph.cache.cached_function import CachedFunction
 from airgraph.cache.store.layout import TORCHAIR
 from airgraph.cache.store.ranks import Ranks
@@ -40,7 +39,7 @@ def cache_compile(
     config: a CompilerConfig. backend: of `get_npu_backend`, whose settings and decompositions are taken; beside them
     `config` and `custom_decompositions` may only say the same. cache_dir: by default TORCHAIR_CACHE_HOME, or
     `.torchair_cache` in the working directory. Raises OptionError, which is a ValueError, where the two differ, for a
-    backend of another kind, and for `ge_cache`, which only TorchAir's mode 'max-autotune' has.
+    backend or other arguments of another kind, and for `ge_cache`, which only TorchAir's mode 'max-autotune' has.
     """
     if ge_cache:
         raise OptionError(
@@ -52,7 +51,7 @@ def cache_compile(
         TORCHAIR,
         func,
         Options.parse(CompilerConfig() if config is None else config),
-        root=Path(environment.torchair_cache_folder() if cache_dir is None else cache_dir),
+        root=environment.torchair_cache_folder() if cache_dir is None else arguments.path("cache_dir", cache_dir),
         ranks=Ranks(global_rank, tp_rank, pp_rank),
         dynamic=dynamic,
         decompositions=custom_decompositions,
@@ -69,6 +68,7 @@ def _of_backend(
         raise OptionError(f"cache_compile: backend: expected one of get_npu_backend, got {backend!r}.")
     if config is not None and Options.parse(config) != Options.parse(keywords["compiler_config"]):
         raise OptionError("cache_compile: config and the settings of backend differ. Give one of them, or equal ones.")
+    arguments.decompositions("custom_decompositions", decompositions)
     if decompositions and dict(decompositions) != dict(keywords["custom_decompositions"]):
         raise OptionError("cache_compile: custom_decompositions and those of backend differ. Give them once.")
     return keywords["compiler_config"], keywords["custom_decompositions"]

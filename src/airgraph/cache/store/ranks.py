@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
+
+from airgraph import arguments
 
 __all__ = ["ALONE", "Ranks"]
 
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """The place of a process in a distributed run, as far as it is given; the rest is asked of torch.distributed."""
+    """The place of a process in a distributed run, as far as it is given; the rest is asked of torch.distributed.
+
+    Raises OptionError for what is no number of a rank: it becomes part of a path.
+    """
 
     global_rank: int | None = None
     tp_rank: int | None = None
     pp_rank: int | None = None
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            rank = arguments.integer(each.name, getattr(self, each.name), least=0, or_none=True)
+            object.__setattr__(self, each.name, rank)
 
     def as_folder(self) -> str:
         """`rank0_tp0_pp0`, of those that are known; "" for a process on its own."""

@@ -1,0 +1,99 @@
+"""What a front door is given is looked at at once: the error names the argument, what it may be, what came."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import airgraph
+from airgraph import torchair
+from airgraph.errors import OptionError
+
+_RELU = torch.ops.aten.relu.default
+
+
+def _double(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+class _WithoutText(os.PathLike[bytes]):
+    def __fspath__(self) -> bytes:
+        return b"x"
+
+
+_NO_RANKS = ("/../../../escaped", "x", "0", -1, 1.5, True, np.ones(2), torch.tensor(True))
+_NO_PATHS = ("", "\0", "a\0b", "\ud800", b"x", 3, True, _WithoutText())
+_CACHE_COMPILE = (airgraph.inference.cache_compile, torchair.inference.cache_compile)
+_DOORS_WITH_DECOMPOSITIONS: tuple[Callable[..., Any], ...] = (
+    airgraph.get_backend,
+    torchair.get_npu_backend,
+    lambda **given: airgraph.inference.cache_compile(_double, **given),
+    lambda **given: torchair.inference.cache_compile(_double, **given),
+)
+
+
+@pytest.mark.parametrize("cache_compile", _CACHE_COMPILE, ids=["airgraph", "torchair"])
+@pytest.mark.parametrize("name", ["global_rank", "tp_rank", "pp_rank"])
+@pytest.mark.parametrize("rank", _NO_RANKS, ids=repr)
+def test_a_rank_is_a_number_from_zero_on(cache_compile: Callable[..., Any], name: str, rank: object) -> None:
+    with pytest.raises(OptionError, match=rf"^{name}: expected an integer of at least 0 or None, got .+\.$"):
+        cache_compile(_double, **{name: rank})
+
+
+@torch.no_grad()
+def test_a_rank_of_numpys_is_the_number(tmp_path: Path) -> None:
+    call = airgraph.inference.cache_compile(_double, cache_dir=tmp_path, tp_rank=np.int64(3))
+    call(torch.ones(2))
+    (file,) = call.files
+    assert file.parent.name == "tp3"
+
+
+@pytest.mark.parametrize("cache_compile", _CACHE_COMPILE, ids=["airgraph", "torchair"])
+@pytest.mark.parametrize("given", _NO_PATHS, ids=lambda v: ascii(v)[:20])
+def test_a_folder_of_the_cache_is_a_path(cache_compile: Callable[..., Any], given: object) -> None:
+    with pytest.raises(OptionError, match="^cache_dir: expected a path as a text that is not empty, got"):
+        cache_compile(_double, cache_dir=given)
+
+
+@pytest.mark.parametrize("cache_compile", _CACHE_COMPILE, ids=["airgraph", "torchair"])
+@pytest.mark.parametrize("given", ["x", 1, 0])
+def test_dynamic_is_true_false_or_none(cache_compile: Callable[..., Any], given: object) -> None:
+    with pytest.raises(OptionError, match="^dynamic: expected True, False or None, got"):
+        cache_compile(_double, dynamic=given)
+
+
+@pytest.mark.parametrize("given", ["x", None, 1])
+def test_strict_is_true_or_false(given: Any) -> None:
+    with pytest.raises(OptionError, match="^strict: expected True or False, got"):
+        airgraph.inference.cache_compile(_double, strict=given)
+
+
+@torch.no_grad()
+def test_config_may_be_what_options_may_be(tmp_path: Path) -> None:
+    for number, config in enumerate((airgraph.Options(force_eager=True), {"force_eager": True})):
+        call = airgraph.inference.cache_compile(_double, config=config, cache_dir=tmp_path / str(number))
+        assert call(torch.ones(2)).tolist() == [2.0, 2.0]
+        assert airgraph.explain().counters["replays"] == 0
+
+
+@pytest.mark.parametrize("door", _DOORS_WITH_DECOMPOSITIONS, ids=["backend", "npu", "cache", "npu cache"])
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (3, "None or a dict of operators to functions, got 3"),
+        ([_RELU], "None or a dict of operators to functions, got"),
+        ({"a": 1}, "operators such as torch.ops.aten.silu.default as keys, got 'a'"),
+        ({torch.ops.aten.relu: _double}, "operators such as torch.ops.aten.silu.default as keys, got"),
+        ({_RELU: 1}, "a function for aten.relu.default, got 1"),
+    ],
+    ids=["number", "list", "name", "without overload", "no function"],
+)
+def test_decompositions_are_operators_to_functions(door: Callable[..., Any], given: object, expected: str) -> None:
+    with pytest.raises(OptionError, match=f"^custom_decompositions: expected {expected}"):
+        door(custom_decompositions=given)
