@@ -97,3 +97,14 @@ def test_config_may_be_what_options_may_be(tmp_path: Path) -> None:
 def test_decompositions_are_operators_to_functions(door: Callable[..., Any], given: object, expected: str) -> None:
     with pytest.raises(OptionError, match=f"^custom_decompositions: expected {expected}"):
         door(custom_decompositions=given)
+
+
+def _compiled() -> Callable[..., Any]:
+    return torch.compile(_double, backend="airgraph", dynamic=True)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("calls", [None, 3, torch.ones(4, 64), "ab", {"a": 1}], ids=lambda value: type(value).__name__)
+def test_what_is_warmed_up_for_is_a_list_of_calls(calls: Any) -> None:
+    with pytest.raises(OptionError, match="^warmup: calls: expected a list of calls, each a tuple of"):
+        airgraph.warmup(_compiled(), calls, progress=False)

@@ -6,16 +6,19 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from airgraph import arguments
+from airgraph.capture.compiled import leads_to_compiled
 from airgraph.capture.ledger import ledger
 from airgraph.errors import OptionError
 from airgraph.runtime.careful import careful
+from airgraph.torch_internals import dynamo
 
 __all__ = ["CannotGoOn", "WarmUp", "warming_threads", "warmup"]
 
@@ -41,18 +44,34 @@ class WarmUp:
 def warmup(compiled: Callable[..., Any], calls: Sequence[Any], *, progress: bool = True) -> WarmUp:
     """Capture a compiled function for each of `calls`, the largest first, so that no request pays for it.
 
-    calls: for each shape the arguments as a tuple, or one tensor. Call it as requests come, under `torch.no_grad()` or
-    `torch.inference_mode()`: Dynamo compiles for one or the other. No graph is executed, so arguments, caches that
-    graphs write and random numbers are as before; the Python code between graphs runs, and sees tensors of zeros. What
-    `memory_budget` or anything else refuses is skipped and runs eagerly later. progress: show a bar on standard error.
-    Raises OptionError for `calls` of another form, and what `compiled` raises.
+    compiled: from torch.compile or `cache_compile`, or what calls such a one, as a module with compiled layers does.
+    calls: a list: for each shape the arguments as a tuple, or one tensor.
+    Call it as requests come, under `torch.no_grad()` or `torch.inference_mode()`: Dynamo compiles for one or the other.
+    No graph is executed, so arguments, caches that graphs write and random numbers are as before; the Python code
+    between graphs runs, and sees tensors of zeros. What `memory_budget` or anything else refuses is
+    skipped and runs eagerly later. progress: show a bar on standard error.
+    Raises OptionError for what is not compiled, for `calls` of another form, and what `compiled` raises.
     """
-    arguments = [_arguments(call, i) for i, call in enumerate(calls)]
-    arguments.sort(key=_nbytes, reverse=True)
+    arguments.boolean("progress", progress)
+    if not callable(compiled) or not leads_to_compiled(compiled):
+        if callable(compiled) and dynamo.is_switched_off():
+            log.info("warmup: nothing is captured, for Dynamo is switched off")
+            return WarmUp(0, 0, 0.0)
+        raise OptionError(
+            "warmup: compiled: expected a function or module from torch.compile or cache_compile, or one that calls "
+            f"such, got {arguments.shown(compiled)}. Anything else would be executed."
+        )
+    if not isinstance(calls, Iterable) or isinstance(calls, (torch.Tensor, str, bytes, Mapping)):
+        raise OptionError(
+            "warmup: calls: expected a list of calls, each a tuple of arguments or a tensor, got "
+            f"{type(calls).__name__}. One call is a list of one."
+        )
+    given = [_arguments(call, i) for i, call in enumerate(calls)]
+    given.sort(key=_nbytes, reverse=True)
     captured, skipped = ledger.captures, len(_skipped())
     start = time.perf_counter()
     with _warming():
-        for call in _tracked(arguments, show=progress):
+        for call in _tracked(given, show=progress):
             try:
                 compiled(*call)
             except CannotGoOn as stop:
@@ -98,11 +117,11 @@ def _warming() -> Iterator[None]:
             gc.enable()
 
 
-def _tracked(arguments: list[tuple[Any, ...]], *, show: bool) -> Iterator[tuple[Any, ...]]:
+def _tracked(calls: list[tuple[Any, ...]], *, show: bool) -> Iterator[tuple[Any, ...]]:
     if not show:
-        yield from arguments
+        yield from calls
         return
     from rich.console import Console
     from rich.progress import track
 
-    yield from track(arguments, "capturing", console=Console(stderr=True), transient=False)
+    yield from track(calls, "capturing", console=Console(stderr=True), transient=False)
