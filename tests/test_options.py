@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 
@@ -49,11 +50,54 @@ def test_an_unknown_name_lists_close_matches() -> None:
         ("use_graph_pool", "pool"),
         ("use_graph_pool", ("a", "b")),
         ("capture_error_mode", "Global"),
+        ("max_streams", -1),
+        ("max_streams", 1.5),
+        ("dump_dir", ""),
+        ("dump_dir", b"x"),
     ],
 )
 def test_a_bad_value_names_the_option_and_the_value(name: str, value: object) -> None:
     with pytest.raises(OptionError, match=name):
         airgraph.get_backend({name: value})
+
+
+@pytest.mark.parametrize("name", sorted(field.name for field in dataclasses.fields(Options)))
+@pytest.mark.parametrize(
+    "value", [np.ones(2), torch.ones(2), np.ones((50, 50))], ids=["array", "tensor", "large array"]
+)
+def test_an_array_is_refused_in_one_line_that_names_the_option(name: str, value: object) -> None:
+    with pytest.raises(OptionError, match=f"^option '{name}': expected .+") as raised:
+        Options(**{name: value})
+    assert "\n" not in str(raised.value) and len(str(raised.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("capture_limit", np.int64(3), 3),
+        ("verify_every", np.int32(0), 0),
+        ("max_streams", np.uint8(2), 2),
+        ("memory_budget", torch.tensor(5), 5),
+        ("clone_output", [np.int64(0), 1], (0, 1)),
+    ],
+)
+def test_an_integer_of_any_kind_is_the_number(name: str, value: object, expected: object) -> None:
+    found = getattr(Options(**{name: value}), name)
+    assert found == expected and type(found) is type(expected)
+    assert hash(Options(**{name: value})) == hash(Options(**{name: expected}))
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed"),
+    [
+        ("max_streams", "an integer of at least 0 or None"),
+        ("capture_limit", "an integer of at least 1"),
+        ("verify_every", "an integer of at least 0"),
+    ],
+)
+def test_the_message_says_all_that_is_allowed(name: str, allowed: str) -> None:
+    with pytest.raises(OptionError, match=rf"^option '{name}': expected {allowed}, got 'x'\.$"):
+        Options(**{name: "x"})
 
 
 def test_options_are_frozen() -> None:

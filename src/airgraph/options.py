@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from airgraph.arguments import as_integer, as_path, boolean, integer, shown
 from airgraph.errors import OptionError
 
 __all__ = ["Group", "Options", "OptionsSource"]
@@ -157,10 +157,8 @@ class Options:
     def __post_init__(self) -> None:
         if isinstance(self.clone_output, list):
             object.__setattr__(self, "clone_output", tuple(self.clone_output))
-        if isinstance(self.dump_dir, os.PathLike):
-            object.__setattr__(self, "dump_dir", os.fspath(self.dump_dir))
         for option in dataclasses.fields(self):
-            self._check(option, getattr(self, option.name))
+            object.__setattr__(self, option.name, self._checked(option, getattr(self, option.name)))
         if self.on_input_move == "copy" and self.clone_input:
             raise OptionError(
                 "option 'on_input_move': 'copy' needs clone_input=False; with clone_input=True user inputs are copied "
@@ -168,30 +166,31 @@ class Options:
             )
 
     @staticmethod
-    def _check(option: dataclasses.Field[Any], value: Any) -> None:
+    def _checked(option: dataclasses.Field[Any], value: Any) -> Any:
+        """The value, as a number or a text of Python's where it is another's."""
+        name = f"option {option.name!r}"
         choices = option.metadata[_CHOICES]
-        if choices and value not in choices:
+        # An array would be compared number by number.
+        if choices and not (isinstance(value, str) and value in choices):
             close = difflib.get_close_matches(str(value), choices, n=1)
             hint = f" Did you mean {close[0]!r}?" if close else ""
-            raise OptionError(f"option {option.name!r}: expected one of {list(choices)}, got {value!r}.{hint}")
-        if isinstance(option.default, bool) and option.name != "clone_output" and not isinstance(value, bool):
-            raise OptionError(f"option {option.name!r}: expected True or False, got {value!r}.")
+            raise OptionError(f"{name}: expected one of {list(choices)}, got {shown(value)}.{hint}")
         if option.name == "clone_output":
-            _check_clone_output(value)
-        if option.name in ("capture_limit", "verify_every") or (option.name == "max_streams" and value is not None):
+            return _clone_output(value)
+        if isinstance(option.default, bool):
+            return boolean(name, value)
+        if option.name in ("capture_limit", "verify_every", "max_streams"):
             least = 1 if option.name == "capture_limit" else 0
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise OptionError(f"option {option.name!r}: expected an integer of at least {least}, got {value!r}.")
+            return integer(name, value, least=least, or_none=option.name == "max_streams")
         if option.name.startswith("post_grad_custom") and value is not None and not callable(value):
-            raise OptionError(
-                f"option {option.name!r}: expected a callable (gm, example_inputs, options), got {value!r}."
-            )
-        if option.name == "dump_dir" and value is not None and not isinstance(value, str):
-            raise OptionError(f"option 'dump_dir': expected None or a path as a string, got {value!r}.")
+            raise OptionError(f"{name}: expected a callable (gm, example_inputs, options), got {shown(value)}.")
+        if option.name == "dump_dir":
+            return _dump_dir(value)
         if option.name == "memory_budget":
-            _check_memory_budget(value)
+            return _memory_budget(value)
         if option.name == "use_graph_pool":
             _check_use_graph_pool(value)
+        return value
 
     def rewriting(self) -> dict[str, Any]:
         """The options that decide what a graph is, callables excepted."""
@@ -222,17 +221,30 @@ class Options:
         return cls(**given)
 
 
-def _check_clone_output(value: object) -> None:
+def _clone_output(value: object) -> bool | tuple[int, ...]:
     if isinstance(value, bool):
-        return
-    if isinstance(value, tuple) and all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in value):
-        return
-    raise OptionError(f"option 'clone_output': expected True, False or a sequence of output indices, got {value!r}.")
+        return value
+    if isinstance(value, tuple):
+        indices = [index for index in map(as_integer, value) if index is not None and index >= 0]
+        if len(indices) == len(value):
+            return tuple(indices)
+    raise OptionError(
+        f"option 'clone_output': expected True, False or a sequence of output indices, got {shown(value)}."
+    )
 
 
-def _check_memory_budget(value: object) -> None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-        raise OptionError(f"option 'memory_budget': expected None or a number of bytes, got {value!r}.")
+def _dump_dir(value: object) -> str | None:
+    found = as_path(value)
+    if found is None and value is not None:
+        raise OptionError(f"option 'dump_dir': expected None or a path as a string, got {shown(value)}.")
+    return found
+
+
+def _memory_budget(value: object) -> int | None:
+    found = as_integer(value)
+    if value is not None and (found is None or found < 0):
+        raise OptionError(f"option 'memory_budget': expected None or a number of bytes, got {shown(value)}.")
+    return found
 
 
 def _check_use_graph_pool(value: object) -> None:
@@ -241,7 +253,7 @@ def _check_use_graph_pool(value: object) -> None:
     if value is not None and not of_device and not hasattr(value, "device_type"):
         raise OptionError(
             "option 'use_graph_pool': expected a pool from airgraph.graph_pool_handle(), got "
-            f"{value!r} of type {type(value).__name__}."
+            f"{shown(value)} of type {type(value).__name__}."
         )
     if getattr(value, "closed", False):
         raise OptionError(f"option 'use_graph_pool': {value!r} is closed. Open one by airgraph.graph_pool_handle().")
