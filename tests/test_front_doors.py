@@ -13,7 +13,7 @@ import torch
 
 import airgraph
 from airgraph import torchair
-from airgraph.errors import OptionError
+from airgraph.errors import OptionError, StreamError
 
 _RELU = torch.ops.aten.relu.default
 
@@ -108,3 +108,44 @@ def _compiled() -> Callable[..., Any]:
 def test_what_is_warmed_up_for_is_a_list_of_calls(calls: Any) -> None:
     with pytest.raises(OptionError, match="^warmup: calls: expected a list of calls, each a tuple of"):
         airgraph.warmup(_compiled(), calls, progress=False)
+
+
+def _in_a_block(priority: Any) -> None:
+    with airgraph.scope.stream("1", priority=priority):
+        pass
+
+
+@pytest.mark.parametrize("given", [None, "1", 1.5, True, 1 << 31, -(1 << 31) - 1, np.ones(2)], ids=repr)
+@pytest.mark.parametrize("make", [airgraph.cpu.Stream, _in_a_block], ids=["stream", "block"])
+def test_a_priority_fits_in_32_bits(make: Callable[[Any], Any], given: object) -> None:
+    with pytest.raises(StreamError, match="^priority: expected an integer of Python's that fits in 32 bits, got"):
+        make(given)
+
+
+@torch.no_grad()
+def test_the_ends_of_32_bits_are_priorities() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        with airgraph.scope.stream("1", priority=-(1 << 31)):
+            return x * 2
+
+    assert airgraph.cpu.Stream((1 << 31) - 1).priority == (1 << 31) - 1
+    compiled = torch.compile(program, backend="airgraph", fullgraph=True)
+    assert compiled(torch.ones(2)).tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("name", ["enable_timing", "blocking", "interprocess"])
+@pytest.mark.parametrize("given", ["66", 1, 0, None, np.ones(2)], ids=repr)
+def test_what_an_event_of_the_cpu_knows_is_true_or_false(name: str, given: Any) -> None:
+    with pytest.raises(StreamError, match=f"^{name}: expected True or False, got"):
+        airgraph.cpu.Event(**{name: given})
+
+
+@pytest.mark.parametrize("given", [None, "66", 3, airgraph.Event("66")], ids=lambda value: type(value).__name__)
+def test_time_passes_until_an_event_of_the_cpu(given: Any) -> None:
+    with pytest.raises(StreamError, match="^elapsed_time: expected an airgraph.cpu.Event, got"):
+        airgraph.cpu.Event(enable_timing=True).elapsed_time(given)
+
+
+def test_an_event_of_the_cpu_says_where_tags_belong() -> None:
+    with pytest.raises(StreamError, match=r"got '66'\. Events with a tag are airgraph\.Event's\."):
+        airgraph.cpu.Event("66")  # type: ignore[arg-type]

@@ -23,6 +23,7 @@ __all__ = [
     "PRIORITY",
     "SCOPE",
     "Event",
+    "check_priority",
     "create_event",
     "current_scope",
     "event_of",
@@ -83,11 +84,11 @@ def stream(tag: str, priority: int = 0) -> Iterator[None]:
 
     Equal tags are one stream, "default" is the one of all that is in no block; the innermost block counts. A stream
     starts when its graph starts and has ended when the graph ends; beyond that only events order streams. priority:
-    lower is more urgent, on devices that have priorities. Raises StreamError for a tag that is no text or empty.
+    lower is more urgent, on devices that have priorities. Raises StreamError for a tag that is no text or empty, and
+    for a priority that is no integer of 32 bits.
     """
     _check_tag(tag)
-    if isinstance(priority, bool) or not isinstance(priority, int):
-        raise StreamError(f"priority: expected an integer, got {priority!r}")
+    check_priority(priority)
     if torch.compiler.is_compiling():
         with annotate({SCOPE: tag, PRIORITY: priority}):
             yield
@@ -122,9 +123,14 @@ class Event:
         self.tag = tag
 
     def record(self) -> None:
+        """Mark what the stream of the block around it, or the default one, has been given so far."""
         _RECORD(self.tag)
 
     def wait(self) -> None:
+        """Let later work of the stream of the block around it, or of the default one, begin after the latest record.
+
+        A compiled model that waits for what it never recorded raises StreamError when it is called.
+        """
         _WAIT(self.tag)
 
     def __repr__(self) -> str:
@@ -237,6 +243,12 @@ def wait_for(graph: Graph, tag: str) -> Node:
 def keep_for(graph: Graph, tensor: Node, tag: str) -> Node:
     """Insert where the graph inserts that a stream of this tag uses the memory of a tensor."""
     return graph.call_function(_RECORD_STREAM, (tensor, tag))
+
+
+def check_priority(priority: int) -> None:
+    """Raises StreamError for what a device could not take as a priority."""
+    if isinstance(priority, bool) or not isinstance(priority, int) or not -(1 << 31) <= priority < 1 << 31:
+        raise StreamError(f"priority: expected an integer of Python's that fits in 32 bits, got {priority!r}")
 
 
 def _check_tag(tag: str) -> None:

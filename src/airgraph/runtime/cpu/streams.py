@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from airgraph.errors import StreamError
-from airgraph.program.stream_marks import current_scope, scope_depth
+from airgraph.program.stream_marks import check_priority, current_scope, scope_depth
 from airgraph.runtime.cpu import captures
 from airgraph.runtime.engine.loading import engine
 
@@ -22,11 +22,13 @@ __all__ = ["Event", "Stream", "current_stream", "default_stream", "stream", "syn
 
 
 class Stream:
-    """A queue of work. priority: lower is more urgent; kept for the caller, without effect in eager work."""
+    """A queue of work. priority: lower is more urgent; kept for the caller, without effect in eager work.
+
+    Raises StreamError for a priority that is no integer of 32 bits.
+    """
 
     def __init__(self, priority: int = 0) -> None:
-        if isinstance(priority, bool) or not isinstance(priority, int):
-            raise StreamError(f"priority: expected an integer, got {priority!r}")
+        check_priority(priority)
         self.priority = priority
 
     def synchronize(self) -> None:
@@ -34,31 +36,49 @@ class Stream:
         captures.check_unsafe_call("Stream.synchronize()")
 
     def query(self) -> bool:
+        """Whether all work is done, which on CPU it is. Raises CaptureError as `synchronize` does."""
         captures.check_unsafe_call("Stream.query()")
         return True
 
     def record_event(self, event: Event | None = None) -> Event:
+        """Mark what this stream has been given so far, in an event or a new one, which is returned.
+
+        Raises StreamError for what is no event of the CPU.
+        """
         event = event if event is not None else Event()
         _expect("record_event", event, Event)
         event.record(self)
         return event
 
     def wait_event(self, event: Event) -> None:
+        """Later work of this stream runs after an event. Raises StreamError for what is no event of the CPU."""
         _expect("wait_event", event, Event)
         event.wait(self)
 
     def wait_stream(self, stream: Stream) -> None:
+        """Later work of this stream runs after what another has been given so far.
+
+        Raises StreamError for what is no stream of the CPU.
+        """
         _expect("wait_stream", stream, Stream)
         self.wait_event(stream.record_event())
 
 
 class Event:
-    """A point in a stream's order. enable_timing: it knows when it was recorded. blocking: without effect on CPU."""
+    """A point in a stream's order. enable_timing: it knows when it was recorded. blocking: without effect on CPU.
+
+    Raises StreamError for events of several processes, and for what is neither True nor False.
+    """
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
+        given = {"enable_timing": enable_timing, "blocking": blocking, "interprocess": interprocess}
+        for name, value in given.items():
+            if not isinstance(value, bool):
+                hint = " Events with a tag are airgraph.Event's." if isinstance(value, str) else ""
+                raise StreamError(f"{name}: expected True or False, got {value!r}.{hint}")
         if interprocess:
             raise StreamError("interprocess: expected False, got True: events of the CPU belong to one process")
-        self.is_timed = bool(enable_timing)
+        self.is_timed = enable_timing
         self.recorded_s: float | None = None
 
     def record(self, stream: Stream | None = None) -> None:
@@ -74,8 +94,10 @@ class Event:
     def elapsed_time(self, end_event: Event) -> float:
         """Milliseconds from this event to another.
 
-        Raises StreamError where one of the two is not timed, or was not recorded outside of a capture.
+        Raises StreamError for what is no event of the CPU, and where one of the two is not timed, or was not recorded
+        outside of a capture.
         """
+        _expect("elapsed_time", end_event, Event)
         for event in (self, end_event):
             if not event.is_timed:
                 raise StreamError("elapsed_time: expected two events made with enable_timing=True")
@@ -91,10 +113,12 @@ class Event:
             capture.streams.wait(self, stream, current_place())
 
     def query(self) -> bool:
+        """Whether it is done, which on CPU it is. Raises CaptureError during a capture, by its capture_error_mode."""
         captures.check_unsafe_call("Event.query()")
         return True
 
     def synchronize(self) -> None:
+        """Wait until it is done. Raises CaptureError during a capture, by its capture_error_mode."""
         captures.check_unsafe_call("Event.synchronize()")
 
 
