@@ -149,3 +149,18 @@ def test_time_passes_until_an_event_of_the_cpu(given: Any) -> None:
 def test_an_event_of_the_cpu_says_where_tags_belong() -> None:
     with pytest.raises(StreamError, match=r"got '66'\. Events with a tag are airgraph\.Event's\."):
         airgraph.cpu.Event("66")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", [True, False, 1.5, b"cpu", ["cpu"], np.ones(2), torch.ones(1)], ids=repr)
+def test_a_pool_is_on_what_names_a_device(given: Any) -> None:
+    with pytest.raises(
+        OptionError, match=r"^device: expected a device such as 'cpu' or torch.device\('cuda', 0\), got"
+    ):
+        airgraph.graph_pool_handle(given)
+
+
+@pytest.mark.parametrize("given", ["cpu:1", torch.device("cpu", 3)], ids=str)
+def test_a_pool_is_on_the_one_cpu(given: Any) -> None:
+    with pytest.raises(OptionError, match="^device .*cpu.*: there is one CPU, the device 'cpu'"):
+        airgraph.graph_pool_handle(given)
+    assert airgraph.graph_pool_handle("cpu:0").device == torch.device("cpu")

@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 
 import torch
 
+from airgraph.arguments import shown
 from airgraph.errors import InternalError, OptionError, UnsupportedGraph
 from airgraph.memory.locks import renew_after_fork
 from airgraph.memory.pool import MemoryPool
@@ -79,7 +80,13 @@ def _open(device_type: str) -> DeviceRuntime:
 
 
 def graph_pool_handle(device: str | torch.device | None = None) -> MemoryPool:
-    """A new pool on a device, by default the CPU. Raises OptionError for a device that has no runtime."""
+    """A new pool on a device, by default the CPU.
+
+    Raises OptionError for what names no device, and for one that is not there or has no runtime.
+    """
+    # True would be the device of number 1 to some, and to PyTorch nothing.
+    if isinstance(device, bool) or not isinstance(device, (str, int, torch.device, type(None))):
+        raise OptionError(f"device: expected a device such as 'cpu' or torch.device('cuda', 0), got {shown(device)}.")
     try:
         wanted = torch.device(device if device is not None else "cpu")
         return runtime_for(wanted.type).open_pool(wanted)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from airgraph.errors import UnsupportedGraph
 from airgraph.memory.pool import ArenaPool
 from airgraph.options import Options
 from airgraph.program.program import CaptureProgram
@@ -32,6 +33,8 @@ class CpuRuntime:
         self._events: dict[str, streams.Event] = {}
 
     def open_pool(self, device: torch.device | None = None) -> ArenaPool:
+        if device is not None and device.index:
+            raise UnsupportedGraph("there is one CPU, the device 'cpu'")
         return ArenaPool(engine().ReplayLock())
 
     def adopt_pool(self, handle: object, device: torch.device) -> ArenaPool | None:
