@@ -13,7 +13,7 @@ import torch
 
 import airgraph
 from airgraph import torchair
-from airgraph.errors import OptionError, StreamError
+from airgraph.errors import CacheError, OptionError, StreamError
 
 _RELU = torch.ops.aten.relu.default
 
@@ -153,9 +153,7 @@ def test_an_event_of_the_cpu_says_where_tags_belong() -> None:
 
 @pytest.mark.parametrize("given", [True, False, 1.5, b"cpu", ["cpu"], np.ones(2), torch.ones(1)], ids=repr)
 def test_a_pool_is_on_what_names_a_device(given: Any) -> None:
-    with pytest.raises(
-        OptionError, match=r"^device: expected a device such as 'cpu' or torch.device\('cuda', 0\), got"
-    ):
+    with pytest.raises(OptionError, match=r"^device: expected a device such as 'cpu' or torch.device\('cuda', 0\)"):
         airgraph.graph_pool_handle(given)
 
 
@@ -164,3 +162,34 @@ def test_a_pool_is_on_the_one_cpu(given: Any) -> None:
     with pytest.raises(OptionError, match="^device .*cpu.*: there is one CPU, the device 'cpu'"):
         airgraph.graph_pool_handle(given)
     assert airgraph.graph_pool_handle("cpu:0").device == torch.device("cpu")
+
+
+@pytest.mark.parametrize("given", [None, 3, *_NO_PATHS], ids=lambda value: ascii(value)[:20])
+def test_what_is_read_from_a_cache_has_a_path(given: Any) -> None:
+    with pytest.raises(OptionError, match="^path: expected a path as a text that is not empty, got"):
+        airgraph.inference.readable_cache(given)
+
+
+@pytest.mark.parametrize("given", [3, True, ["text"]], ids=repr)
+def test_a_readable_cache_is_written_to_a_path_or_a_file(given: Any, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="^file: expected a path or an open text file, got"):
+        airgraph.inference.readable_cache(tmp_path, file=given)
+    with pytest.raises(OptionError, match="^file: expected a path as a text that is not empty, got"):
+        airgraph.inference.readable_cache(tmp_path, file="")
+
+
+def test_what_is_no_cache_file_is_called_so_before_its_folder_is_asked_for_a_key(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("import torch\n")
+    with pytest.raises(CacheError, match="script.py: not a cache file: it begins with 'import torch'"):
+        airgraph.inference.readable_cache(tmp_path / "script.py")
+    with pytest.raises(CacheError, match="null: not a cache file: it is no ordinary file"):
+        airgraph.inference.readable_cache(os.devnull)
+
+
+@torch.no_grad()
+def test_a_readable_cache_makes_no_folder(tmp_path: Path) -> None:
+    call = airgraph.inference.cache_compile(_double, cache_dir=tmp_path / "cache")
+    call(torch.ones(2))
+    with pytest.raises(FileNotFoundError):
+        airgraph.inference.readable_cache(call.files[0], print_output=False, file=tmp_path / "missing" / "text")
+    assert not (tmp_path / "missing").exists()

@@ -7,7 +7,6 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, TextIO
 
 import torch
@@ -106,21 +105,27 @@ def readable_cache(
     """A cached graph as text: where it comes from, what it needs of a call, and its operators as Python.
 
     path: a file, or a folder of them. print_output: print it too, to standard output or to a stream given as `file`.
-    file: a path is written, whether the text is printed or not; its folder is made, and what it held is lost.
-    Raises CacheError where there is no cached graph or it is damaged, and OSError where the file cannot be written.
+    file: a path is written, whether the text is printed or not, and what it held is lost; its folder must be there.
+    Raises OptionError for arguments of another kind, CacheError where there is no cached graph or it is damaged, and
+    OSError where the file cannot be written.
     """
-    given = Path(path)
+    given = arguments.path("path", path)
+    arguments.boolean("print_output", print_output)
+    written, stream = None, None
+    if isinstance(file, (str, os.PathLike)):
+        written = arguments.path("file", file)
+    elif file is None or hasattr(file, "write"):
+        stream = file
+    else:
+        raise OptionError(f"file: expected a path or an open text file, got {arguments.shown(file)}.")
     if not given.exists():
         raise CacheError(f"cannot read {given}: there is no such file. Give the file or folder of a cached graph.")
     files = graph_files(given) if given.is_dir() else [given]
     if not files:
         raise CacheError(f"{given} holds no cached graph. Give the file or folder of one.")
     text = "\n\n".join(readable(each) for each in files)
-    if isinstance(file, (str, os.PathLike)):
-        written = Path(file)
-        written.parent.mkdir(parents=True, exist_ok=True)
+    if written is not None:
         written.write_text(text + "\n")
-        file = None
     if print_output:
-        print(text, file=file or sys.stdout)
+        print(text, file=stream or sys.stdout)
     return text

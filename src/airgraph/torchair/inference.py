@@ -77,7 +77,12 @@ def _of_backend(
 def readable_cache(
     cache_bin: str | os.PathLike[str], print_output: bool = True, file: str | os.PathLike[str] | None = None
 ) -> str:
-    """A cached graph as text, see `airgraph.inference.readable_cache`; `file` is written, printed or not."""
+    """A cached graph as text, see `airgraph.inference.readable_cache`; `file` is written, printed or not.
+
+    Its folder is made.
+    """
+    if isinstance(file, (str, os.PathLike)):
+        arguments.path("file", file).parent.mkdir(parents=True, exist_ok=True)
     return _readable_cache(cache_bin, print_output=print_output, file=file)
 
 

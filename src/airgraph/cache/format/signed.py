@@ -10,7 +10,7 @@ from typing import Any
 
 from airgraph.errors import CacheError
 
-__all__ = ["FORMAT", "is_of_other_format", "signed_data", "signed_text"]
+__all__ = ["FORMAT", "check_head", "is_of_other_format", "signed_data", "signed_text"]
 
 FORMAT = 10
 _MAGIC = "airgraph cache"
@@ -24,12 +24,8 @@ def signed_text(data: Mapping[str, Any], key: bytes = b"") -> str:
 
 def signed_data(text: str, key: bytes = b"") -> Mapping[str, Any]:
     """What a text says, as JSON has it. Raises CacheError for one that is not whole, or not signed with this key."""
+    check_head(text)
     head, _, body = text.partition("\n")
-    words = head.split(" ")
-    if words[:2] != _MAGIC.split() or len(words) != 5:
-        raise CacheError(f"not a cache file: it begins with {head[:40]!r}")
-    if words[2] != str(FORMAT):
-        raise CacheError(f"format {words[2]}, expected {FORMAT}: another version of airgraph wrote it")
     if not body.endswith("\n") or not hmac.compare_digest(_encoded(head), _encoded(_head(body[:-1], key))):
         raise CacheError("the checksum is wrong: the file is damaged or was changed, or comes from another folder")
     try:
@@ -39,6 +35,16 @@ def signed_data(text: str, key: bytes = b"") -> Mapping[str, Any]:
     if not isinstance(data, dict):
         raise CacheError(f"not a cache file: it holds a {type(data).__name__}")
     return data
+
+
+def check_head(text: str) -> None:
+    """Raises CacheError for what cannot be a cache file of this format, whoever signed it."""
+    head = text.partition("\n")[0]
+    words = head.split(" ")
+    if words[:2] != _MAGIC.split() or len(words) != 5:
+        raise CacheError(f"not a cache file: it begins with {head[:40]!r}")
+    if words[2] != str(FORMAT):
+        raise CacheError(f"format {words[2]}, expected {FORMAT}: another version of airgraph wrote it")
 
 
 def is_of_other_format(text: str) -> bool:

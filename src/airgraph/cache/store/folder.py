@@ -19,7 +19,7 @@ from airgraph import environment
 from airgraph.cache.format.fingerprint import Fingerprint
 from airgraph.cache.format.guard import Read
 from airgraph.cache.format.manifest import Manifest
-from airgraph.cache.format.signed import signed_data, signed_text
+from airgraph.cache.format.signed import check_head, signed_data, signed_text
 from airgraph.cache.store.index import Index
 from airgraph.cache.store.layout import Function, Layout
 from airgraph.errors import CacheError
@@ -131,7 +131,7 @@ class Store:
             _check_own(folder, folder.stat())
             if folder == self.root:
                 break
-        return _data(path, _key(self.root))
+        return _data(path, self.root)
 
     def version(self, path: Path) -> object:
         """What differs once another process has written a file anew."""
@@ -237,7 +237,7 @@ def read_manifest(path: Path) -> Manifest:
     root = next((folder for folder in parents if (folder / _KEY).exists()), path.parent)
     for folder in parents[: parents.index(root) + 1] if root in parents else ():
         _check_own(folder, folder.stat())
-    data = _data(path, _key(root))
+    data = _data(path, root)
     with naming(path):
         return Manifest.from_data(data)
 
@@ -251,14 +251,19 @@ def naming(path: Path) -> Iterator[None]:
         raise CacheError(f"{path}: {error}") from error
 
 
-def _data(path: Path, key: bytes) -> Mapping[str, Any]:
+def _data(path: Path, root: Path) -> Mapping[str, Any]:
     try:
         with naming(path):
-            return signed_data(_content(path).decode(), key)
+            text = _content(path).decode()
+            # Beside what is no cache file there is no key either, which would tell nobody what is wrong.
+            check_head(text)
     except OSError as error:
         raise CacheError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise CacheError(f"{path}: not a cache file: it is not text") from error
+    key = _key(root)
+    with naming(path):
+        return signed_data(text, key)
 
 
 def _content(path: Path) -> bytes:
