@@ -50,7 +50,7 @@ def test_streams_events_and_tokens_are_captured_and_run_eagerly(door: str, devic
 
 def test_a_tag_of_a_live_event_is_refused_until_the_event_is_gone() -> None:
     event = torchair.ops.npu_create_tagged_event("66")
-    with pytest.raises(ValueError, match="got '66' of an event that is alive"):
+    with pytest.raises(OptionError, match="got '66' of an event that is alive"):
         torchair.ops.npu_create_tagged_event("66")
     cycle = [event]
     cycle.append(cycle)  # type: ignore[arg-type]
@@ -80,7 +80,7 @@ def test_an_event_may_be_made_within_a_model(door: str, device: str, tmp_path: P
 @pytest.mark.parametrize("given", ["66", None, object()])
 def test_an_event_that_was_never_created_is_an_error(given: object) -> None:
     for use in (torchair.ops.npu_tagged_event_wait, torchair.ops.npu_tagged_event_record):
-        with pytest.raises(ValueError, match="event: expected one of npu_create_tagged_event, got"):
+        with pytest.raises(OptionError, match="event: expected one of npu_create_tagged_event, got"):
             use(given)  # type: ignore[arg-type]
 
 
@@ -137,5 +137,5 @@ def test_what_is_no_number_of_cores_is_refused(given: tuple[int, int]) -> None:
 
 
 def test_an_empty_wait_is_refused() -> None:
-    with pytest.raises(ValueError, match="got an empty list"):
+    with pytest.raises(OptionError, match="got an empty list"):
         torchair.ops.wait([])

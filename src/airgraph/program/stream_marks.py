@@ -16,7 +16,7 @@ import torch
 from torch.fx import Graph, Node
 from torch.fx.traceback import annotate
 
-from airgraph.errors import StreamError
+from airgraph.errors import OptionError, StreamError
 
 __all__ = [
     "DEFAULT",
@@ -144,7 +144,7 @@ _creating = threading.Lock()
 def create_event(tag: str) -> Event:
     """An event whose tag no other one that was created so has, as long as it lives.
 
-    One that a compiled function makes is its graph's own. Raises ValueError for a tag in use, and StreamError for one
+    One that a compiled function makes is its graph's own. Raises OptionError for a tag in use, and StreamError for one
     that is no text or empty.
     """
     if torch.compiler.is_compiling():
@@ -154,7 +154,7 @@ def create_event(tag: str) -> Event:
             # A model that was dropped lives on in cycles of its own until it is collected.
             gc.collect()
         if tag in _created:
-            raise ValueError(
+            raise OptionError(
                 f"tag: expected one that no event has, got {tag!r} of an event that is alive. Use that event."
             )
         event = _created[tag] = Event(tag)
@@ -181,12 +181,12 @@ def record() -> torch.Tensor:
 def wait(tensors: Sequence[torch.Tensor]) -> None:
     """Let the current stream go on when all of these are made: tensors, and tokens of `record`.
 
-    Raises ValueError for an empty list, and StreamError for what is no list of tensors.
+    Raises OptionError for an empty list, and StreamError for what is no list of tensors.
     """
     if not isinstance(tensors, (list, tuple)):
         raise StreamError(f"wait: expected a list of tensors and tokens, got {type(tensors).__name__}")
     if not tensors:
-        raise ValueError("wait: expected at least one tensor or token, got an empty list")
+        raise OptionError("wait: expected at least one tensor or token, got an empty list")
     for tensor in tensors:
         if not isinstance(tensor, torch.Tensor):
             raise StreamError(f"wait: expected tensors and tokens, got {type(tensor).__name__}")

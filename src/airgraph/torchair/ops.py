@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from airgraph.errors import OptionError
 from airgraph.program.stream_marks import Event, create_event, record, record_stream, wait
 from airgraph.torchair.refused import refused
 from airgraph.torchair.scope import npu_wait_tensor
@@ -22,18 +23,18 @@ __all__ = [
 def npu_create_tagged_event(tag: str) -> Event:
     """An event for `npu_tagged_event_record` and `npu_tagged_event_wait`. Make it once, such as in `__init__`.
 
-    Raises ValueError for the tag of an event that is alive, and StreamError for one that is no text or empty.
+    Raises OptionError for the tag of an event that is alive, and StreamError for one that is no text or empty.
     """
     return create_event(tag)
 
 
 def npu_tagged_event_record(event: Event) -> None:
-    """Mark what the current stream has done. Raises ValueError for what `npu_create_tagged_event` did not make."""
+    """Mark what the current stream has done. Raises OptionError for what `npu_create_tagged_event` did not make."""
     _created(event).record()
 
 
 def npu_tagged_event_wait(event: Event) -> None:
-    """Let the current stream go on after the record of an event. Raises ValueError for what `npu_create_tagged_event`
+    """Let the current stream go on after the record of an event. Raises OptionError for what `npu_create_tagged_event`
     did not make; a compiled model that waits for what it never recorded raises StreamError when it is called."""
     _created(event).wait()
 
@@ -48,7 +49,7 @@ def npu_record_tagged_stream(input: torch.Tensor, tagged_stream: str) -> None:
 
 def _created(event: Event) -> Event:
     if not isinstance(event, Event):
-        raise ValueError(f"event: expected one of npu_create_tagged_event, got {type(event).__name__}")
+        raise OptionError(f"event: expected one of npu_create_tagged_event, got {type(event).__name__}")
     return event
 
 
