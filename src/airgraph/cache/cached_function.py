@@ -178,6 +178,7 @@ class CachedFunction:
         return replace(self._counts, hits=self._counts.hits + sum(entry.calls for entry in self._entries))
 
     def reset_counts(self) -> None:
+        """Count from now on."""
         self._counts.refusals.clear()
         hits = -sum(entry.calls for entry in self._entries)
         self._counts = CachedRecord(self._name, hits, refusals=self._counts.refusals)

@@ -74,6 +74,7 @@ class Report:
     _records: tuple[GraphRecord, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain data of its own, which JSON can hold."""
         return {
             "graphs": [dict(row) for row in self.graphs],
             "pools": [dict(row) for row in self.pools],
@@ -242,7 +243,10 @@ def _pool_row(pool: MemoryPool, records: list[GraphRecord]) -> dict[str, Any]:
 
 
 def reset() -> None:
-    """Forget every capture and every count, and free the memory of all pools. Compiled functions capture anew."""
+    """Forget every capture and every count, and free the memory of all pools. Compiled functions capture anew.
+
+    Outputs that are held, and graphs by hand, stay. Raises ReplayError from within a call of a graph.
+    """
     ledger.clear()
     for function in ledger.cached_alive():
         function.reset_counts()

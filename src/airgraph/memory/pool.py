@@ -62,6 +62,7 @@ class MemoryPool:
 
     @property
     def device_type(self) -> str:
+        """The kind of its device, such as "cpu"."""
         return self.device.type
 
     @property
@@ -107,6 +108,7 @@ class MemoryPool:
         """Return what no graph uses any more to the device."""
 
     def close(self) -> None:
+        """Take no more graphs; those in it go on, and its memory goes with the last of them."""
         self.closed = True
 
     def _keep(self, lease: Lease) -> Lease:
