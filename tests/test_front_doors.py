@@ -170,6 +170,12 @@ def test_what_is_read_from_a_cache_has_a_path(given: Any) -> None:
         airgraph.inference.readable_cache(given)
 
 
+@pytest.mark.parametrize("given", [None, 3, *_NO_PATHS], ids=lambda value: ascii(value)[:20])
+def test_a_report_is_saved_to_a_path(given: Any) -> None:
+    with pytest.raises(OptionError, match="^path: expected a path as a text that is not empty, got"):
+        airgraph.explain().save(given)
+
+
 @pytest.mark.parametrize("given", [3, True, ["text"]], ids=repr)
 def test_a_readable_cache_is_written_to_a_path_or_a_file(given: Any, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="^file: expected a path or an open text file, got"):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from airgraph import arguments
 from airgraph.capture.ledger import GraphRecord, ledger
 from airgraph.errors import AirgraphError, OptionError
 from airgraph.insight.picture import GraphMemory, save_memory_page
@@ -91,10 +92,10 @@ class Report:
         `….json`, such as `trace.json`: when each call ran, for Perfetto and Chrome. `streams.html`: the same as a page.
         Both need a report of `explain(profile=True)`. Other names: the memory of all pools as a page: arenas by step,
         sharing, input roles. Graphs that were dropped since the snapshot have no arena in it.
-        Raises OptionError where there is no profile, an ImportError that says what to install where plotly is missing,
-        and OSError if the file cannot be written.
+        Raises OptionError for what is no path and where there is no profile, an ImportError that says what to install
+        where plotly is missing, and OSError if the file cannot be written.
         """
-        path = Path(path)
+        path = arguments.path("path", path)
         if path.suffix == ".json" or path.name == "streams.html":
             if self.timelines is None:
                 raise OptionError(
