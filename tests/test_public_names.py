@@ -37,7 +37,8 @@ def _public_classes() -> list[type]:
     named = {getattr(module, name) for module in modules for name in module.__all__ if name != "__version__"}
     # These are handed out by functions.
     made = {CachedFunction, MemoryPool}
-    return sorted((each for each in named | made if isinstance(each, type)), key=lambda each: each.__qualname__)
+    found = (each for each in named | made if isinstance(each, type))
+    return sorted(found, key=lambda each: (each.__qualname__, each.__module__))
 
 
 @pytest.mark.parametrize("kind", _public_classes(), ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
