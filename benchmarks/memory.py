@@ -129,7 +129,7 @@ def pool_nbytes() -> int:
 
 
 def largest_capture() -> int:
-    return max(row["arena_nbytes"] for row in airgraph.explain().to_dict()["graphs"])
+    return max(row["nbytes"] for row in airgraph.explain().to_dict()["graphs"])
 
 
 def captured_at(model: Llama, batches: Sequence[int], **options: Any) -> dict[str, int]:
@@ -175,7 +175,7 @@ def models() -> dict[str, Any]:
         "description": "two 4-layer Llamas (hidden 256 and 320) at batch 1 to 64 in one explicit pool",
         "pool_nbytes": pool.nbytes,
         "largest_capture_nbytes": largest,
-        "sum_of_captures_nbytes": sum(row["arena_nbytes"] for row in airgraph.explain().to_dict()["graphs"]),
+        "sum_of_captures_nbytes": sum(row["nbytes"] for row in airgraph.explain().to_dict()["graphs"]),
         "ratio": round(pool.nbytes / largest, 4),
     }
 
@@ -233,7 +233,7 @@ def captures(count: int) -> dict[str, Any]:
         "garbage_collections_within": len(collections),
         "pools_nbytes": pool_nbytes(),
         "largest_capture_nbytes": largest_capture(),
-        "sum_of_captures_nbytes": sum(row["arena_nbytes"] for row in rows),
+        "sum_of_captures_nbytes": sum(row["nbytes"] for row in rows),
     }
 
 

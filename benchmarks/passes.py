@@ -152,7 +152,7 @@ def cats(rounds: int) -> dict[str, Any]:
         found[name] = {
             "timings": {each: timing.to_dict() for each, timing in timings.items()},
             "copied_nbytes_a_call": {"on": rows[0]["copied_nbytes"], "off": rows[1]["copied_nbytes"]},
-            "footprint_nbytes": {"on": rows[0]["arena_nbytes"], "off": rows[1]["arena_nbytes"]},
+            "footprint_nbytes": {"on": rows[0]["nbytes"], "off": rows[1]["nbytes"]},
         }
     return found
 

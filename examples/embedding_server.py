@@ -35,7 +35,7 @@ with torch.inference_mode():
 
 report = airgraph.explain().to_dict()
 (pool,) = report["pools"]
-apart = sum(graph["arena_nbytes"] for graph in report["graphs"])
+apart = sum(graph["nbytes"] for graph in report["graphs"])
 print(f"{report['counters']['captures']} shapes captured, {report['counters']['replays']} replays")
 print(f"one pool of {pool['nbytes'] / 1e6:.1f} MB; with memory of their own the graphs would take {apart / 1e6:.1f} MB")
 print(f"median {sorted(times_ms)[100]:.2f} ms a batch")

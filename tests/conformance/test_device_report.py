@@ -8,7 +8,7 @@ import torch
 import airgraph
 from airgraph.runtime.registry import device_types, runtime_for
 
-_FIELDS = {"name", "state", "reason", "key", "nodes", "streams", "pool", "arena_nbytes", "copied_nbytes"}
+_FIELDS = {"name", "state", "reason", "key", "nodes", "streams", "pool", "nbytes", "arena_nbytes", "copied_nbytes"}
 _FIELDS |= {"capture_ms", "replays"}
 
 
@@ -82,7 +82,7 @@ def test_the_report(device: str) -> None:
     assert set(graph) >= _FIELDS
     assert graph["state"] == "captured" and graph["replays"] == 3
     assert graph["nodes"] == 2 and graph["streams"] == 1 and graph["copied_nbytes"] == 16
-    assert graph["arena_nbytes"] > 0 and graph["capture_ms"] > 0
+    assert graph["nbytes"] > 0 and graph["capture_ms"] > 0
     (pool,) = report["pools"]
     assert pool["device"].split(":")[0] == device and pool["nbytes"] > 0 and pool["graphs"] == 1
     assert device in str(airgraph.explain())

@@ -167,7 +167,8 @@ class Captures:
             threads=device_graph.threads,
             threads_reason=device_graph.threads_reason,
             pool=pool.id,
-            arena_nbytes=device_graph.footprint.nbytes,
+            nbytes=device_graph.footprint.nbytes,
+            arena_nbytes=device_graph.footprint.arena_nbytes,
             copied_nbytes=_copied_nbytes(inputs) + device_graph.copied_nbytes,
             capture_ms=elapsed_ms,
             device_graph=weakref.ref(device_graph),
@@ -180,11 +181,11 @@ class Captures:
         graph = CapturedGraph(key, device_graph, record, pool)
         self._of_key.setdefault(key, []).insert(0, graph)
         log.info(
-            "captured %s key %s: %d nodes, %d arena bytes, %.1f ms",
+            "captured %s key %s: %d nodes, %d bytes, %.1f ms",
             record.name,
             key,
             record.nodes,
-            record.arena_nbytes,
+            record.nbytes,
             elapsed_ms,
         )
         return graph

@@ -18,7 +18,7 @@ __all__ = ["CachedRecord", "GraphRecord", "Ledger", "ledger"]
 class GraphRecord:
     """One row of the report. state: "captured", "skipped" (runs eagerly) or "dropped" (recaptured since).
 
-    device_graph: while it lives. inputs: of each argument its name, role and bytes. tally: one number, how often it was
+    nbytes: of arena, input buffers and outputs. device_graph: while it lives. inputs: of each argument its name, role and bytes. tally: one number, how often it was
     replayed, where the engine counts it up.
     """
 
@@ -31,6 +31,7 @@ class GraphRecord:
     threads: int = 1
     threads_reason: str = ""
     pool: int | None = None
+    nbytes: int = 0
     arena_nbytes: int = 0
     copied_nbytes: int = 0
     capture_ms: float = 0.0

@@ -28,13 +28,14 @@ _ROW = (
     "streams",
     "threads",
     "pool",
-    "arena_nbytes",
+    "nbytes",
     "copied_nbytes",
     "capture_ms",
     "replays",
 )
-# Below the table, where there is one.
+# Not in the table: below it, where there is one, and in its pool's row.
 _THREADS_REASON = "threads_reason"
+_BESIDE_ROW = (_THREADS_REASON, "arena_nbytes")
 
 _POOL_ROW = (
     "id",
@@ -59,9 +60,9 @@ _REASONS = ("refusals", "unwritten")
 class Report:
     """A snapshot. `str()` is a table, `to_dict()` plain data with the keys that docs/api.md lists.
 
-    Of a pool: nbytes is the sum of arena, inputs and outputs; saved: what its graphs would take more if each had memory
-    of its own; copied: the most that one call copies, of inputs and within the graph. packed: bytes of copies of
-    weights beside the pools.
+    Of a graph and of a pool: nbytes is the sum of arena, inputs and outputs; arena: intermediates alone; copied: the
+    most that one call copies, of inputs and within the graph. saved: what a pool's graphs would take more if each had
+    memory of its own. packed: bytes of copies of weights beside the pools.
     """
 
     graphs: tuple[dict[str, Any], ...]
@@ -171,7 +172,7 @@ def explain(profile: bool = False) -> Report:
         if record.state == "captured" and record.device_graph is not None and record.device_graph() is None:
             # Its compiled function is gone.
             record.state = "dropped"
-    graphs = tuple({name: getattr(record, name) for name in (*_ROW, _THREADS_REASON)} for record in records)
+    graphs = tuple({name: getattr(record, name) for name in (*_ROW, *_BESIDE_ROW)} for record in records)
     pools = tuple(_pool_row(pool, records) for pool in ledger.pools_alive() if pool.graphs)
     counters = {
         "captures": ledger.captures,
