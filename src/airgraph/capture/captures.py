@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 NEW_KEY = "new key"
 # How many values of something that changes stand in a message.
 _MOST_NAMED = 8
+# So many keys are known again whose captures were dropped.
+_MOST_REMEMBERED = 1000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,6 +86,8 @@ class Captures:
         self._of_key: dict[GraphKey, list[CapturedGraph]] = {}
         # All of them, the one that served last at the end.
         self._by_use: OrderedDict[CapturedGraph, None] = OrderedDict()
+        # Keys that `capture_limit` has left without a capture, the latest at the end.
+        self._crowded_out: OrderedDict[GraphKey, None] = OrderedDict()
 
     def key(self, args: Sequence[Any]) -> GraphKey:
         return GraphKey.of([args[index] for index in self._scalars])
@@ -125,6 +129,7 @@ class Captures:
             graph.device_graph.close()
         self._by_use.clear()
         self._of_key.clear()
+        self._crowded_out.clear()
 
     def capture(self, key: GraphKey, args: list[Any], reason: str, *, runs: bool) -> CapturedGraph:
         """One more for these arguments. runs: whether it may run the call, see `DeviceRuntime.record`.
@@ -135,6 +140,8 @@ class Captures:
         if pool.closed:
             raise OptionError(f"{self._program.name} is to be captured for a new key, but {pool!r} was closed.")
         self._make_room(reason)
+        if reason == NEW_KEY and key in self._crowded_out:
+            reason = f"key {key} was dropped by capture_limit={self._options.capture_limit}"
         start = time.perf_counter()
         try:
             # The program has its casts already, and was traced under the modes that it is for.
@@ -180,6 +187,7 @@ class Captures:
             self._program.dump.tape(str(key), device_graph.describe())
         graph = CapturedGraph(key, device_graph, record, pool)
         self._of_key.setdefault(key, []).insert(0, graph)
+        self._crowded_out.pop(key, None)
         log.info(
             "captured %s key %s: %d nodes, %d bytes, %.1f ms",
             record.name,
@@ -195,7 +203,12 @@ class Captures:
         limit = self._options.capture_limit
         while len(self._by_use) >= limit:
             what_changes = self._what_changes(reason)
-            self.drop(next(iter(self._by_use)))
+            oldest = next(iter(self._by_use))
+            self.drop(oldest)
+            if oldest.key not in self._of_key:
+                self._crowded_out[oldest.key] = None
+                if len(self._crowded_out) > _MOST_REMEMBERED:
+                    self._crowded_out.popitem(last=False)
             self._warn_once(
                 "limit",
                 f"{self._program.name} keeps capture_limit={limit} captures and drops the one used least "
