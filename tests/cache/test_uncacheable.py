@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 import threading
 import warnings
@@ -33,6 +34,43 @@ def test_a_function_has_so_many_graphs(tmp_path: Path) -> None:
     ):
         call(x, 99.0)
     assert call(x, 3.0).tolist() == [3.0, 3.0]
+
+
+def printed(x: Tensor) -> Tensor:
+    print("hi")
+    return x * 2
+
+
+def broken(x: Tensor) -> Tensor:
+    torch._dynamo.graph_break()
+    return x * 2
+
+
+def calls_what_prints(x: Tensor) -> Tensor:
+    return printed(x) + 1
+
+
+def raises(x: Tensor) -> Tensor:
+    raise KeyError("absent")
+
+
+@pytest.mark.parametrize(
+    ("function", "named", "at"),
+    [
+        (printed, "`print`", printed),
+        (calls_what_prints, "`print`", printed),
+        (broken, "graph_break", broken),
+        (raises, "KeyError.'absent'", raises),
+    ],
+    ids=["builtin", "inlined", "break", "error"],
+)
+def test_a_failed_trace_names_what_failed_and_the_line(
+    tmp_path: Path, function: Callable[[Tensor], Any], named: str, at: Callable[[Tensor], Any]
+) -> None:
+    line = at.__code__.co_firstlineno + 1
+    with pytest.raises(CacheError) as refused:
+        cached(function, tmp_path)(torch.ones(3))
+    assert re.search(rf"tracing failed: Unsupported: .*{named}.*, at \S*{Path(__file__).name}:{line}$", str(refused.value))
 
 
 @pytest.mark.parametrize(

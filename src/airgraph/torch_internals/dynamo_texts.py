@@ -1,7 +1,8 @@
-"""What Dynamo writes as text: globals and attributes of its own, keys of its nodes, and paths that are no paths."""
+"""What Dynamo writes as text: globals and attributes of its own, keys of its nodes, errors, and paths that are none."""
 
 from __future__ import annotations
 
+import re
 from types import CodeType
 
 __all__ = [
@@ -13,12 +14,17 @@ __all__ = [
     "global_for",
     "is_guarded_elsewhere",
     "name_of_imported",
+    "reason_and_trace",
     "without_conversion",
 ]
 
 _COMPILED = "__compiled_fn"
 _IMPORTED = "__import_"
 _AS_TENSOR = "___as_tensor("
+# Parts of an error's text. The explanation is the same for all errors of a kind, but for what stands in backquotes.
+_EXPLANATION = re.compile(r"^ *Explanation: (.+)$", re.MULTILINE)
+_CONTEXT = re.compile(r"^ *Developer debug context: (.+)$", re.MULTILINE)
+_USER_CODE = "from user code:"
 
 # How the attributes begin that it sets of what it compiles.
 ATTRIBUTES = ("_dynamo", "_torchdynamo")
@@ -48,6 +54,16 @@ def is_guarded_elsewhere(text: str) -> bool:
 def name_of_imported(name: str) -> str | None:
     """The module that a global of Dynamo's stands for: `__import_a_dot_b` is `a.b`. None for other globals."""
     return name.removeprefix(_IMPORTED).replace("_dot_", ".") if name.startswith(_IMPORTED) else None
+
+
+def reason_and_trace(text: str) -> tuple[str, str]:
+    """Of an error's text: what failed, in one line, with the name of what stands in the way; and where, as a stack
+    trace of the user's code, "" if it says nothing of it."""
+    before, _, trace = text.partition(_USER_CODE)
+    first = next((line.strip() for line in before.splitlines() if line.strip()), "")
+    said = [found[1].strip() for found in (_EXPLANATION.search(before), _CONTEXT.search(before)) if found]
+    detail = next((each for each in said if "`" in each), said[-1] if said else "")
+    return f"{first}: {detail}" if detail and first else first, trace
 
 
 def without_conversion(text: str) -> str:

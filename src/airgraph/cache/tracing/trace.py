@@ -46,8 +46,10 @@ from airgraph.passes.pattern_fusion import registered_functions
 from airgraph.program.code_identity import at_once, digest_of_code, goes_by_version
 from airgraph.program.collectives import groups_of
 from airgraph.program.program import CaptureProgram
+from airgraph.program.source_lines import of_trace
 from airgraph.runtime.registry import runtime_for
 from airgraph.torch_internals import dynamo
+from airgraph.torch_internals.dynamo_texts import reason_and_trace
 from airgraph.torch_internals.symbolic_shapes import each_size_for_itself
 
 __all__ = ["Executed", "TraceRequest", "full_name", "short_name", "trace"]
@@ -171,7 +173,7 @@ def _traced(request: TraceRequest, read: Reader, floats: FloatInputs | None) -> 
                     collector.take_written()
             except Exception as error:
                 # Dynamo raises anything, ours and the function's own included, wrapped or not.
-                reason = f"tracing failed: {type(error).__name__}: {_first_line(error)}"
+                reason = f"tracing failed: {_in_one_line(error)}"
                 raise collector.failure or Unwritable(reason) from error
         if collector.failure is not None:
             raise collector.failure
@@ -295,6 +297,8 @@ def _paths(returned: Mapping[str, Any]) -> dict[int, str]:
     return {id(value): text for text, value in returned.items() if value != () or type(value) is not tuple}
 
 
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else ""
+def _in_one_line(error: BaseException) -> str:
+    """What failed, and the line of the user's code where it did."""
+    reason, trace = reason_and_trace(str(error))
+    line = of_trace(trace)
+    return f"{type(error).__name__}: {reason.rstrip('.')}" + (f", at {line}" if line else "")
