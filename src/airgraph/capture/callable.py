@@ -343,7 +343,9 @@ class GraphedCallable:
         if kind is ProblemKind.OVERLAPPING:
             raise Overlapping(f"input {index} ({plan.source}) shares memory with one that the graph writes")
         if kind is ProblemKind.MISMATCHED:
-            return f"input {index} ({plan.source}) has another shape, strides or dtype"
+            form = graph.forms[index]
+            change = form.change(args[index]) if form is not None else "it is another kind of argument"
+            return f"input {index} ({plan.source}): {change}"
         old, new = graph.device_graph.captured_address(index), args[index].data_ptr()
         message = f"input {index} ({plan.source}, {plan.role.value}) was at {old:#x}, now {new:#x}"
         # Where another program is to serve these arguments, that they lie elsewhere is no error.

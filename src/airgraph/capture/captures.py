@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from airgraph.capture.argument_form import ArgumentForm
 from airgraph.capture.key import GraphKey
 from airgraph.capture.ledger import GraphRecord, ledger
 from airgraph.errors import CannotCapture, FailedOperator, InternalError, OptionError, UnsupportedGraph
@@ -38,12 +39,13 @@ _MOST_REMEMBERED = 1000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CapturedGraph:
-    """One capture of a program; `record` is its row in the report."""
+    """One capture of a program; `record` is its row in the report. forms: of the arguments it was captured for."""
 
     key: GraphKey
     device_graph: DeviceGraph
     record: GraphRecord
     pool: MemoryPool
+    forms: tuple[ArgumentForm | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,7 @@ class Captures:
         if reason == NEW_KEY and key in self._crowded_out:
             reason = f"key {key} was dropped by capture_limit={self._options.capture_limit}"
         start = time.perf_counter()
+        forms = tuple(map(ArgumentForm.of, args))
         try:
             # The program has its casts already, and was traced under the modes that it is for.
             with without_autocast(), without_modes():
@@ -185,7 +188,7 @@ class Captures:
         ledger.add_pool(pool)
         if self._program.dump is not None:
             self._program.dump.tape(str(key), device_graph.describe())
-        graph = CapturedGraph(key, device_graph, record, pool)
+        graph = CapturedGraph(key, device_graph, record, pool, forms)
         self._of_key.setdefault(key, []).insert(0, graph)
         self._crowded_out.pop(key, None)
         log.info(
