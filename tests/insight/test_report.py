@@ -152,6 +152,26 @@ def test_what_calls_of_a_cached_function_came_to(tmp_path: Path) -> None:
     assert (row["hits"], row["misses"]) == (1, 0)
 
 
+def test_every_call_of_a_cached_function_is_a_hit_or_a_miss(tmp_path: Path) -> None:
+    def printing(x: torch.Tensor) -> torch.Tensor:
+        print(end="")
+        return x * 2
+
+    def adding(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x.add_(y)
+
+    base = torch.zeros(4)
+    uncacheable, overlapping = cached(printing, tmp_path, strict=False), cached(adding, tmp_path, strict=False)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(5):
+            uncacheable(torch.ones(3))
+        for other in (torch.ones(4), torch.ones(4), *[base[:4]] * 5):
+            overlapping(base, other)
+    assert (uncacheable.counts().hits, uncacheable.counts().misses) == (0, 5)
+    assert (overlapping.counts().hits, overlapping.counts().misses) == (1, 6)
+
+
 class OwnTimes(float):
     pass
 

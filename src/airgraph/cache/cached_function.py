@@ -127,7 +127,7 @@ class CachedFunction:
         return self._without_door(args)
 
     def _without_door(self, args: tuple[Any, ...]) -> Any:
-        """What the door has not served."""
+        """What the door has not served. Every call that returns is a hit or a miss."""
         entries = self._entries
         try:
             for entry in entries:
@@ -137,9 +137,12 @@ class CachedFunction:
                         self._put_first(entry)
                     return result
         except Unsuited as reason:
+            self._counts.misses += 1
             return self._uncached.as_it_is(reason, args)
         except CannotCapture as reason:
+            self._counts.misses += 1
             return self._after_discarding(entry, reason, args)
+        self._counts.misses += 1
         return self._uncached.compiled(args) if self._uncached.takes(args) else self._miss(args)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -192,7 +195,6 @@ class CachedFunction:
         self._entries = (entry, *(each for each in self._entries if each is not entry))
 
     def _miss(self, values: tuple[Any, ...]) -> Any:
-        self._counts.misses += 1
         if not self._body.is_still(self._roots.body()):
             self._learn()
             if self._form.is_plain:

@@ -52,7 +52,7 @@ class CachedRecord:
     """One row of the report for a function whose graphs are kept in files.
 
     hits: calls that a graph at hand served. misses: the others; for them files were read, or the function was traced,
-    or neither, for the reasons that `refusals` counts. unwritten: for each reason why a traced graph is not in a file,
+    or neither, for the reasons that `refusals` counts until no other call is tried. unwritten: for each reason why a traced graph is not in a file,
     how often.
     """
 
