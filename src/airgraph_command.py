@@ -5,20 +5,55 @@ What is missing is then told in one line, instead of by a traceback of the packa
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
+from collections.abc import Callable, Iterator
 
 __all__ = ["main"]
 
+# 128 + SIGINT, as shells report it.
+_EXIT_INTERRUPTED = 130
 _CHECKOUT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 
 def main() -> None:
     """Run the command line and exit the process with its code; 1 where a package that it needs is missing."""
+    with _ends_at_once_by_ctrl_c():
+        run = _imported()
+    run()
+
+
+@contextlib.contextmanager
+def _ends_at_once_by_ctrl_c() -> Iterator[None]:
+    """Importing takes seconds, and there is nothing to clean up. What is imported may swallow a KeyboardInterrupt, or
+    go on half imported."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        # Such as in the background of a shell, where it is ignored.
+        yield
+        return
+
+    def end(number: int, frame: object) -> None:
+        # Of a stream that the process was started without, Python makes None.
+        if sys.stderr is not None:
+            with contextlib.suppress(OSError):
+                os.write(sys.stderr.fileno(), b"airgraph: interrupted\n")
+        os._exit(_EXIT_INTERRUPTED)
+
+    signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _imported() -> Callable[[], None]:
+    """The command line's own entry point."""
     options = _options_of_run(sys.argv[1:])
-    if "--simulate" in options:
+    if "--simulate" in options and options.get("--device", "npu") == "npu":
         _simulate()
-    elif options.get("--device") in ("cpu", "cuda"):
+    elif options.get("--device", "npu") != "npu":
         # The stand-in takes the place of torch_npu, which importing torch would import where it is installed.
         os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     try:
@@ -28,7 +63,7 @@ def main() -> None:
         if os.environ.get("AIRGRAPH_TRACEBACK") not in (None, "", "0"):
             raise
         sys.exit(f"airgraph: error: {_sentence(error)}")
-    run()
+    return run
 
 
 def _options_of_run(arguments: list[str]) -> dict[str, str]:
