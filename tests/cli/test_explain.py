@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from process import run_program
 
+from airgraph.cli.result_files import check_writable
+
 _SCRIPT = """
 import sys, torch
 def main():
@@ -99,6 +101,9 @@ def test_a_fork_of_the_script_makes_no_report(tmp_path: Path) -> None:
         (("script.py", "--html", "memory.json"), "--html: expected a name that ends in .html"),
         (("script.py", "--html", "streams.html"), "and is not streams.html, got streams.html"),
         (("script.py", "--json", "nowhere/report.json"), "there is no folder"),
+        (("script.py", "--json", "/proc/report.json"), "/proc/report.json cannot be written: "),
+        (("script.py", "--html", "/proc/memory.html"), "/proc/memory.html cannot be written: "),
+        (("script.py", "--json", "."), ". cannot be written: is a directory"),
         (("--jsn", "script.py"), "No such option: --jsn"),
         ((), "Missing argument 'SCRIPT'"),
     ],
@@ -111,9 +116,17 @@ def test_wrong_arguments_are_one_line_before_the_script_runs(
     assert message.lower() in ended.stderr.lower() and ended.stderr.count("\n") == 1
 
 
-def test_a_page_that_cannot_be_written_fails_after_the_report(tmp_path: Path) -> None:
-    (tmp_path / "memory.html").mkdir()
-    ended = _explain("script.py", "--html", "memory.html", folder=tmp_path)
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_a_file_that_turns_out_to_be_full_is_named_after_the_report(tmp_path: Path) -> None:
+    ended = _explain("script.py", "--json", "/dev/full", folder=tmp_path)
     assert ended.returncode == 1
-    assert ended.stderr.splitlines()[-1].startswith("airgraph: error: [Errno 21]")
-    assert "Sequential.forward" in ended.stderr
+    said = "airgraph: error: /dev/full cannot be written: No space left on device"
+    assert ended.stderr.splitlines()[-1] == said and "Sequential.forward" in ended.stderr
+
+
+def test_to_ask_for_a_file_changes_and_leaves_nothing(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.write_text("kept")
+    for path in (there, tmp_path / "absent"):
+        check_writable(path)
+    assert there.read_text() == "kept" and list(tmp_path.iterdir()) == [there]

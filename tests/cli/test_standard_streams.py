@@ -93,6 +93,15 @@ def test_without_standard_error_the_exit_code_tells(redirected: str, exit_code: 
     assert _run("--version", redirected, tmp_path) == (exit_code, [])
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
+@pytest.mark.parametrize("redirected", ["2>&-", "2> /dev/full"])
+def test_a_report_that_goes_to_standard_error_is_missed(redirected: str, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import torch\nwith torch.no_grad():\n    torch.compile(lambda x: x + 1, backend='airgraph')(torch.ones(2))\n"
+    )
+    assert _run("explain script.py", redirected, tmp_path) == (1, [])
+
+
 def test_a_failure_keeps_its_line_where_nothing_was_written(tmp_path: Path) -> None:
     for redirected in (">&-", "> /dev/full"):
         exit_code, said = _run("generate hello --model tinny", redirected, tmp_path)

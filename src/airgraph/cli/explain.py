@@ -12,9 +12,10 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand
 
-from airgraph.cli.failure import EXIT_FAILED, UsageProblem
+from airgraph.cli.failure import EXIT_FAILED, CommandError, UsageProblem
+from airgraph.cli.result_files import check_writable, write_to
 from airgraph.cli.script import run_script
-from airgraph.cli.standard_streams import complain
+from airgraph.cli.standard_streams import complain, must_have_arrived
 from airgraph.errors import AirgraphError
 
 __all__ = ["OptionsAroundScript", "command"]
@@ -94,7 +95,7 @@ def command(
         return exit_code
     try:
         _report(html, json_file, profile=profile)
-    except (AirgraphError, OSError) as error:
+    except (AirgraphError, CommandError, OSError) as error:
         complain(f"airgraph: error: {' '.join(str(error).split())}")
         return exit_code or EXIT_FAILED
     return exit_code
@@ -104,9 +105,9 @@ def _check_files(html: Path | None, json_file: Path | None, profile: bool) -> No
     """Before the script runs, which may take long."""
     if html is not None and (html.suffix != ".html" or html.name == STREAMS_PAGE):
         raise UsageProblem(f"--html: expected a name that ends in .html and is not {STREAMS_PAGE}, got {html}")
-    for path in (html, json_file):
-        if path is not None and str(path) != "-" and not path.absolute().parent.is_dir():
-            raise UsageProblem(f"there is no folder {path.absolute().parent} for {path.name}: make it first")
+    for path in (json_file, *_pages(html, profile)):
+        if path is not None and str(path) != "-":
+            check_writable(path)
     if html is not None or profile:
         from airgraph.insight.page import check_plots
 
@@ -121,6 +122,7 @@ def _report(html: Path | None, json_file: Path | None, *, profile: bool) -> None
     Console(stderr=True).rule("airgraph explain")
     if report.graphs or report.cached:
         print(report, file=sys.stderr)
+        must_have_arrived(sys.stderr)
     else:
         complain(f"airgraph: {UNUSED}.")
     if json_file is not None:
@@ -128,8 +130,12 @@ def _report(html: Path | None, json_file: Path | None, *, profile: bool) -> None
         if str(json_file) == "-":
             sys.stdout.write(text)
         else:
-            json_file.write_text(text, encoding="utf-8")
+            write_to(json_file, lambda path: path.write_text(text, encoding="utf-8"))
+    for path in _pages(html, profile):
+        write_to(path, report.save)
+        complain(f"airgraph: wrote {path}")
+
+
+def _pages(html: Path | None, profile: bool) -> list[Path]:
     beside = html.parent if html is not None else Path()
-    drawn = [*([html] if html else ()), *((beside / STREAMS_PAGE, beside / TRACE) if profile else ())]
-    for path in drawn:
-        complain(f"airgraph: wrote {report.save(path)}")
+    return [*([html] if html else ()), *((beside / STREAMS_PAGE, beside / TRACE) if profile else ())]

@@ -9,13 +9,15 @@ import os
 import sys
 from typing import Any
 
-__all__ = ["complain", "lost_output", "open_streams"]
+__all__ = ["complain", "lost_output", "must_have_arrived", "open_streams"]
 
 
 class _Descriptor(io.FileIO):
     """A file descriptor that remembers what went wrong first, whoever has handled it since."""
 
     lost: OSError | None = None
+    # It stands for a stream that the process was started without.
+    is_nowhere = False
 
     def write(self, data: Any) -> int:
         try:
@@ -39,8 +41,10 @@ def open_streams() -> None:
         descriptor = os.open(os.devnull, os.O_RDONLY) if sys.stdout is None else sys.stdout.fileno()
         sys.stdout = _text(descriptor, "w", sys.stdout)
     if sys.stderr is sys.__stderr__:
-        descriptor = os.open(os.devnull, os.O_WRONLY) if sys.stderr is None else sys.stderr.fileno()
+        is_nowhere = sys.stderr is None
+        descriptor = os.open(os.devnull, os.O_WRONLY) if is_nowhere else sys.stderr.fileno()
         sys.stderr = _text(descriptor, "w", sys.stderr)
+        sys.stderr.buffer.raw.is_nowhere = is_nowhere
 
 
 def complain(message: str) -> None:
@@ -49,6 +53,13 @@ def complain(message: str) -> None:
         print(message, file=sys.stderr, flush=True)
     except OSError:
         _drop_the_rest(sys.stderr)
+
+
+def must_have_arrived(stream: Any) -> None:
+    """What was written to it was a result: `lost_output` finds it lost where errors go nowhere."""
+    descriptor = _descriptor_of(stream)
+    if descriptor is not None and descriptor.is_nowhere:
+        descriptor.lost = descriptor.lost or OSError(errno.EBADF, os.strerror(errno.EBADF))
 
 
 def lost_output() -> str | None:
@@ -60,12 +71,18 @@ def lost_output() -> str | None:
     for name, stream in (("standard error", sys.stderr), ("standard output", sys.stdout)):
         with contextlib.suppress(OSError):
             stream.flush()
-        descriptor = getattr(getattr(stream, "buffer", None), "raw", None)
-        error = descriptor.lost if isinstance(descriptor, _Descriptor) else None
+        descriptor = _descriptor_of(stream)
+        error = descriptor.lost if descriptor is not None else None
         if error is not None:
             lost = "" if error.errno == errno.EPIPE else f"cannot write to {name}: {error.strerror}"
             _drop_the_rest(stream)
     return lost
+
+
+def _descriptor_of(stream: Any) -> _Descriptor | None:
+    """None for a stream that somebody has put in the place of ours."""
+    descriptor = getattr(getattr(stream, "buffer", None), "raw", None)
+    return descriptor if isinstance(descriptor, _Descriptor) else None
 
 
 def _text(descriptor: int, mode: str, like: Any = None) -> Any:

@@ -18,6 +18,7 @@ from rich.table import Table
 from airgraph.cli.devices import DEVICES, check_device
 from airgraph.cli.failure import CommandError, UsageProblem
 from airgraph.cli.progress import progress
+from airgraph.cli.result_files import check_writable, write_to
 from airgraph.cli.standard_streams import complain
 
 __all__ = ["command"]
@@ -57,8 +58,8 @@ def command(
     Each way is compared with eager first. 1: results differ, or a way fails.
     """
     _check_numbers(seconds, calls, threads, tokens)
-    if json_file is not None and str(json_file) != "-" and not json_file.absolute().parent.is_dir():
-        raise UsageProblem(f"there is no folder {json_file.absolute().parent} for {json_file.name}: make it first")
+    if json_file is not None and str(json_file) != "-":
+        check_writable(json_file)
     if dtype is not None and dtype not in DTYPES:
         raise UsageProblem(f"unknown dtype {dtype!r}: give one of {', '.join(DTYPES)}")
     if device is not None:
@@ -88,7 +89,7 @@ def command(
 
 def _check_numbers(seconds: float, calls: int | None, threads: int | None, tokens: int) -> None:
     if not 0 < seconds < float("inf"):
-        raise UsageProblem(f"--seconds must be more than 0, got {seconds}")
+        raise UsageProblem(f"--seconds must be more than 0 and finite, got {seconds}")
     for option, number in (("--calls", calls), ("--threads", threads), ("--tokens", tokens)):
         if number is not None and number < 1:
             raise UsageProblem(f"{option} must be at least 1, got {number}")
@@ -169,10 +170,7 @@ def _write(result: dict[str, Any], json_file: Path | None) -> None:
     if to_stdout:
         sys.stdout.write(text)
         return
-    try:
-        json_file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise CommandError(f"{json_file} cannot be written: {error.strerror}") from error
+    write_to(json_file, lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def _table(result: dict[str, Any]) -> Table:

@@ -1,0 +1,38 @@
+"""May a command write its result to this file? Asked before the work; what fails later names the file as well."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from airgraph.cli.failure import CommandError, UsageProblem
+
+__all__ = ["check_writable", "write_to"]
+
+
+def check_writable(path: Path) -> None:
+    """Raises UsageProblem where a file cannot be written; nothing is changed or left behind."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise UsageProblem(f"there is no folder {folder} for {path.name}: make it first")
+    try:
+        if not path.exists():
+            # Such as in /proc, permissions do not tell.
+            path.open("x").close()
+            path.unlink()
+        elif path.is_file() or path.is_dir():
+            path.open("ab").close()
+        elif not os.access(path, os.W_OK):
+            # Opening a pipe would wait for its reader.
+            raise UsageProblem(f"{path} cannot be written: it does not allow that")
+    except OSError as error:
+        raise UsageProblem(f"{path} cannot be written: {error.strerror}") from error
+
+
+def write_to(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` write it. Raises CommandError where it cannot."""
+    try:
+        write(path)
+    except OSError as error:
+        raise CommandError(f"{path} cannot be written: {error.strerror or error}") from error
