@@ -7,12 +7,11 @@ from typing import Annotated
 
 import typer
 
+from airgraph.cli.devices import DEVICES, check_device
 from airgraph.cli.failure import UsageProblem
 from airgraph.cli.script import run_script
 
 __all__ = ["command"]
-
-_DEVICES = ("cpu", "cuda", "npu")
 
 
 def command(
@@ -40,8 +39,8 @@ def command(
     """
     has_npu = importlib.util.find_spec("torch_npu") is not None
     device = ("npu" if has_npu or simulate else "cpu") if device is None else device
-    if device not in _DEVICES:
-        raise UsageProblem(f"--device {device}: expected one of {', '.join(_DEVICES)}")
+    if device not in DEVICES:
+        raise UsageProblem(f"--device {device}: expected one of {', '.join(DEVICES)}")
     if simulate and device != "npu":
         raise UsageProblem(f"--simulate is for the device npu, and --device {device} is another")
     if device == "npu" and not has_npu:
@@ -51,6 +50,8 @@ def command(
         )
     if upstream and device != "npu":
         raise UsageProblem("--upstream: TorchAir comes with torch_npu, and runs on npu only")
+    if device == "cuda":
+        check_device(device)
     if device != "npu":
         from airgraph.standin import install
 
