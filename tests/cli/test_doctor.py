@@ -28,6 +28,14 @@ def test_doctor_shows_versions_devices_and_engine() -> None:
         assert words in result.stdout
 
 
+def test_a_locale_without_utf8_is_a_problem_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.locale, "getpreferredencoding", lambda do_setlocale=True: "ANSI_X3.4-1968")
+    checks = _checks()
+    assert checks["text encoding"].verdict is Verdict.PROBLEM and "PYTHONUTF8=1" in checks["text encoding"].remedy
+    # To look for what cannot be imported would fail.
+    assert "PyTorch's internals" not in checks and "demo weights" in checks
+
+
 def test_a_missing_engine_is_a_warning_and_leaves_the_exit_code_zero() -> None:
     # What a start finds is looked for again: that starts read the variable is asked in tests/engine/test_engines.py.
     result = run_program(

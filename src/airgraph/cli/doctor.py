@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import locale
 import os
 import platform
 import shutil
@@ -57,7 +58,9 @@ def command(
     ] = False,
 ) -> int:
     """Show versions, devices and the native engine, each with what to do if it is not right."""
-    checks = [*run_checks(), *(_each_internal() if internals else ())]
+    checks = list(run_checks())
+    if internals and _reads_utf8():
+        checks += _each_internal()
     table = Table(title="airgraph doctor", title_justify="left")
     # Folded, so that a narrow terminal cuts no name and no path short.
     table.add_column("", overflow="fold")
@@ -81,12 +84,15 @@ def run_checks() -> Iterator[Check]:
     yield torch_check
     if torch_check.verdict is Verdict.PROBLEM:
         return
+    yield _encoding()
     yield _cpu()
     yield _cuda()
     yield _npu()
     yield from _engine()
     yield _backend_name()
-    yield _internals()
+    if _reads_utf8():
+        # Else parts of PyTorch cannot be imported.
+        yield _internals()
     yield _demo_weights()
 
 
@@ -113,6 +119,23 @@ def _torch() -> Check:
     if tuple(int(part) for part in version.split("+")[0].split(".")[:2]) < MINIMUM_TORCH:
         return Check("torch", Verdict.PROBLEM, version, remedy)
     return Check("torch", Verdict.OK, version)
+
+
+def _encoding() -> Check:
+    encoding = locale.getpreferredencoding(False)
+    if _reads_utf8():
+        return Check("text encoding", Verdict.OK, encoding)
+    found = f"{encoding}: PyTorch reads files of its own, such as Inductor's, in the encoding of the locale, and fails"
+    return Check("text encoding", Verdict.PROBLEM, found, "set PYTHONUTF8=1, or a locale with UTF-8 (LC_ALL=C.UTF-8)")
+
+
+def _reads_utf8() -> bool:
+    """Whether a file that is opened as text may hold UTF-8."""
+    try:
+        "\N{HORIZONTAL ELLIPSIS}".encode().decode(locale.getpreferredencoding(False))
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _cpu() -> Check:
