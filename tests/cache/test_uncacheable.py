@@ -70,7 +70,9 @@ def test_a_failed_trace_names_what_failed_and_the_line(
     line = at.__code__.co_firstlineno + 1
     with pytest.raises(CacheError) as refused:
         cached(function, tmp_path)(torch.ones(3))
-    assert re.search(rf"tracing failed: Unsupported: .*{named}.*, at \S*{Path(__file__).name}:{line}$", str(refused.value))
+    assert re.search(
+        rf"tracing failed: Unsupported: .*{named}.*, at \S*{Path(__file__).name}:{line}$", str(refused.value)
+    )
 
 
 @pytest.mark.parametrize(

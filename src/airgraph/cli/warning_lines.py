@@ -20,4 +20,5 @@ def as_python_does() -> None:
 
 
 def _line(message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None) -> str:
-    return f"airgraph: warning: {' '.join(str(message).split())}\n"
+    said = " ".join(str(message).split()).removeprefix("airgraph: ")
+    return f"airgraph: warning: {said}\n"

@@ -31,6 +31,8 @@ FORMS = (
 # What is looked for where TARGET names no attribute.
 FUNCTION, MODEL, INPUTS = "bench", "model", "inputs"
 RETURNED = "(module or function, arguments[, keyword arguments])"
+# Names of a module in a message.
+_MOST_NAMED = 8
 
 
 def find(
@@ -103,8 +105,15 @@ def _of_module(module: ModuleType, place: str, attribute: str) -> Workload:
         given = getattr(given, part, _ABSENT)
     if given is _ABSENT:
         close = difflib.get_close_matches(attribute, vars(module), n=1)
-        raise UsageProblem(f"{place} has no {attribute!r}" + (f": did you mean {close[0]!r}?" if close else ""))
+        own = [name for name, each in vars(module).items() if _may_be_timed(each, module)][:_MOST_NAMED]
+        there = f"it has {', '.join(own)}" if own else f"give it a function that returns {RETURNED}"
+        raise UsageProblem(f"{place} has no {attribute!r}: {f'did you mean {close[0]!r}?' if close else there}")
     return _with_inputs(given, module, place) if isinstance(given, nn.Module) else _returned_by(given, place, attribute)
+
+
+def _may_be_timed(value: Any, module: ModuleType) -> bool:
+    """Whether it is a model, or a function or class of this module and no other."""
+    return isinstance(value, nn.Module) or (callable(value) and value.__module__ == module.__name__)
 
 
 def _by_convention(module: ModuleType, place: str) -> Workload:
