@@ -24,7 +24,7 @@ def test_report_has_the_promised_keys() -> None:
     compiled(torch.randn(100))
     report = airgraph.explain()
     data = report.to_dict()
-    assert set(data) == {"graphs", "pools", "counters", "passes", "cached", "products", "packed_nbytes"}
+    assert set(data) == {"graphs", "pools", "counters", "passes", "cached", "products", "packed_nbytes", "graph_breaks"}
     assert data["cached"] == [] and data["products"] == [] and data["packed_nbytes"] == 0
     (graph,) = data["graphs"]
     assert set(graph) == {
@@ -62,6 +62,27 @@ class Stepped(torch.nn.Module):
 
 class Named(Stepped):
     pass
+
+
+@torch.no_grad()
+def test_the_report_lists_graph_breaks_with_line_and_reason() -> None:
+    torch._dynamo.reset()
+
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        print(end="")
+        return x[x > 0].sum() * 2
+
+    torch.compile(broken, backend="airgraph")(torch.ones(3))
+    report = airgraph.explain()
+    first = broken.__code__.co_firstlineno
+    found = [(row["source"], row["count"]) for row in report.to_dict()["graph_breaks"]]
+    assert found == [(f"{__file__}:{first + 1}", 1), (f"{__file__}:{first + 2}", 1)]
+    reasons = [row["reason"] for row in report.graph_breaks]
+    assert "`print`" in reasons[0] and "aten.nonzero" in reasons[1]
+    text = "".join(str(report).split())
+    assert f"{Path(__file__).name}:{first + 2},1x:Dynamicshapeoperator" in text
+    torch._dynamo.reset()
+    assert airgraph.explain().graph_breaks == ()
 
 
 def halved(x: torch.Tensor) -> torch.Tensor:

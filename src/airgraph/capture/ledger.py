@@ -18,8 +18,8 @@ __all__ = ["CachedRecord", "GraphRecord", "Ledger", "ledger"]
 class GraphRecord:
     """One row of the report. state: "captured", "skipped" (runs eagerly) or "dropped" (recaptured since).
 
-    nbytes: of arena, input buffers and outputs. device_graph: while it lives. inputs: of each argument its name, role and bytes. tally: one number, how often it was
-    replayed, where the engine counts it up.
+    nbytes: of arena, input buffers and outputs. device_graph: while it lives. inputs: of each argument its name, role
+    and bytes. tally: one number, how often it was replayed, where the engine counts it up.
     """
 
     name: str
@@ -52,8 +52,8 @@ class CachedRecord:
     """One row of the report for a function whose graphs are kept in files.
 
     hits: calls that a graph at hand served. misses: the others; for them files were read, or the function was traced,
-    or neither, for the reasons that `refusals` counts until no other call is tried. unwritten: for each reason why a traced graph is not in a file,
-    how often.
+    or neither, for the reasons that `refusals` counts until no other call is tried. unwritten: for each reason why a
+    traced graph is not in a file, how often.
     """
 
     name: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,9 @@ from airgraph.errors import AirgraphError, OptionError
 from airgraph.insight.picture import GraphMemory, save_memory_page
 from airgraph.insight.streams_picture import GraphTimeline, save_streams_page, save_trace
 from airgraph.memory.pool import MemoryPool
+from airgraph.program.source_lines import of_trace
+from airgraph.torch_internals import dynamo
+from airgraph.torch_internals.dynamo_texts import reason_and_trace
 from airgraph.user_warning import warn_user
 
 __all__ = ["Report", "explain", "reset"]
@@ -62,7 +66,8 @@ class Report:
 
     Of a graph and of a pool: nbytes is the sum of arena, inputs and outputs; arena: intermediates alone; copied: the
     most that one call copies, of inputs and within the graph. saved: what a pool's graphs would take more if each had
-    memory of its own. packed: bytes of copies of weights beside the pools.
+    memory of its own. packed: bytes of copies of weights beside the pools. graph_breaks: of all that torch.compile has
+    compiled, since torch._dynamo.reset(); what is at a break runs eagerly.
     """
 
     graphs: tuple[dict[str, Any], ...]
@@ -72,6 +77,7 @@ class Report:
     cached: tuple[dict[str, Any], ...] = ()
     products: tuple[dict[str, Any], ...] = ()
     packed_nbytes: int = 0
+    graph_breaks: tuple[dict[str, Any], ...] = ()
     timelines: tuple[GraphTimeline, ...] | None = None
     _records: tuple[GraphRecord, ...] = ()
 
@@ -85,6 +91,7 @@ class Report:
             "cached": [{**row, **{name: dict(row[name]) for name in _REASONS}} for row in self.cached],
             "products": [{**row, "measured_us": dict(row["measured_us"])} for row in self.products],
             "packed_nbytes": self.packed_nbytes,
+            "graph_breaks": [dict(row) for row in self.graph_breaks],
         }
 
     def save(self, path: str | Path) -> Path:
@@ -149,6 +156,8 @@ class Report:
             if row[_THREADS_REASON]:
                 of = f"{row['name']} {row['key']}: {row['streams']} streams"
                 console.print(escape(f"{of} one after another: {row[_THREADS_REASON]}"))
+        for row in self.graph_breaks:
+            console.print(escape(f"graph break at {row['source']}, {row['count']} x: {row['reason']}"))
         console.print(pools)
         console.print(passes)
         if self.products:
@@ -194,6 +203,7 @@ def explain(profile: bool = False) -> Report:
         cached,
         tuple(_product_rows(records)),
         sum(packed.values()),
+        tuple(_graph_breaks()),
         timelines,
         tuple(records),
     )
@@ -205,6 +215,13 @@ def _product_rows(records: Iterable[GraphRecord]) -> Iterator[dict[str, Any]]:
             measured = {way: ns / 1e3 for way, ns in choice.times.items()}
             values = (record.name, record.key, choice.product, calls, choice.way, measured)
             yield dict(zip(_PRODUCT_ROW, values, strict=True))
+
+
+def _graph_breaks() -> Iterator[dict[str, Any]]:
+    """A row for each line and reason."""
+    rows = Counter((of_trace(trace), reason_and_trace(text)[0].rstrip(".")) for text, trace in dynamo.graph_breaks())
+    for (source, reason), count in rows.items():
+        yield {"source": source, "reason": reason, "count": count}
 
 
 def _reasons(counts: Mapping[str, int]) -> str:

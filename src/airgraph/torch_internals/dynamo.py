@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from importlib.abc import MetaPathFinder
@@ -27,6 +28,7 @@ __all__ = [
     "copy_of_graph",
     "current_translator",
     "debug_dir",
+    "graph_breaks",
     "guards_on_what_is_one",
     "is_compiled",
     "is_switched_off",
@@ -127,6 +129,16 @@ def current_translator() -> Any:
     from torch._dynamo.symbolic_convert import InstructionTranslator
 
     return InstructionTranslator.current_tx()
+
+
+def graph_breaks() -> list[tuple[str, str]]:
+    """Of each break that a function was compiled with, whatever its backend, since torch._dynamo.reset(): Dynamo's
+    text, and the stack of the user's code."""
+    if "torch._dynamo.utils" not in sys.modules:
+        return []
+    from torch._dynamo.utils import graph_break_reasons
+
+    return [(each.reason, "".join(traceback.format_list(each.user_stack))) for each in [*graph_break_reasons]]
 
 
 def traced_function() -> str | None:

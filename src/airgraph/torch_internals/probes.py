@@ -368,6 +368,10 @@ INTERNALS = (
         "torch._dynamo.graph_bytecode_inputs", "index_to_external_object_weakref",
         used_for="priorities of torch's own streams", until="the graph says them",
     ),
+    _of(
+        "torch._dynamo.utils", "graph_break_reasons", used_for="the graph breaks in the report",
+        until="PyTorch offers what broke a graph, and where",
+    ),
     _of("torch._dynamo.utils", "get_debug_dir", used_for="TORCH_COMPILE_DEBUG=1", until="a public query"),
     _of(
         "torch.fx.Node", "_dynamo_source", used_for="names of inputs in reports; the compile cache",
