@@ -40,4 +40,4 @@ npu_format_cast_via_cpu = refused("npu_format_cast_via_cpu")
 
 def __getattr__(name: str) -> Any:
     why = f"is not offered: {MODULES[name]}" if name in MODULES else "is not there"
-    raise AttributeError(f"torchair.{name} {why}. See docs/from_torchair.md")
+    raise AttributeError(f"torchair.{name} {why}. See from_torchair.md in the documentation of airgraph")

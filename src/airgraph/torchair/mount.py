@@ -56,7 +56,7 @@ def _serve() -> None:
 
 def _why_no_module(name: str) -> str | None:
     why = MODULES.get(name.split(".")[1])
-    return why and f"{name} is not offered: {why}. See docs/from_torchair.md"
+    return why and f"{name} is not offered: {why}. See from_torchair.md in the documentation of airgraph"
 
 
 def _npu(*args: Any, **kwargs: Any) -> Any:
