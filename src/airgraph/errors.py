@@ -101,7 +101,8 @@ class UnsupportedArgument(AirgraphError, ValueError):
         self.argument = argument
         shown = f"a tensor of shape {tuple(got.shape)}" if hasattr(got, "shape") else repr(got)
         super().__init__(
-            f"{operator}: {argument} must be {expected}, got {shown}. What it takes is in npu_operators.md of the documentation of airgraph."
+            f"{operator}: {argument} must be {expected}, got {shown}. What it takes is in npu_operators.md of the "
+            "documentation of airgraph."
         )
 
 

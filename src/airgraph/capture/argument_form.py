@@ -25,7 +25,7 @@ class ArgumentForm:
         """None for a number, and for a tensor that has no such form."""
         if not isinstance(arg, torch.Tensor) or arg.layout is not torch.strided:
             return None
-        return cls(tuple(arg.shape), arg.dtype, arg.device, arg.stride(), arg.storage_offset())
+        return cls(tuple(arg.shape), arg.dtype, arg.device, arg.stride(), int(arg.storage_offset()))
 
     def change(self, arg: Any) -> str:
         """The first thing that is another, and what from and to."""

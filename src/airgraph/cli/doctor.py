@@ -220,7 +220,12 @@ def _internals() -> Check:
     gone = [each for each, there in asked if there is False]
     if gone:
         found = "; ".join(f"{_names(each)} gone: {each.used_for}" for each in gone)
-        return Check(name, Verdict.WARNING, found, "use a torch that airgraph is tested with, see installation.md in its documentation")
+        return Check(
+            name,
+            Verdict.WARNING,
+            found,
+            "use a torch that airgraph is tested with, see installation.md in its documentation",
+        )
     return Check(name, Verdict.OK, f"all {sum(len(each.names) for each, there in asked if there)} names are there")
 
 

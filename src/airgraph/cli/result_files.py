@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +26,7 @@ def check_writable(path: Path) -> None:
             path.open("ab").close()
         elif not os.access(path, os.W_OK):
             # Opening a pipe would wait for its reader.
-            raise UsageProblem(f"{path} cannot be written: it does not allow that")
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise UsageProblem(f"{path} cannot be written: {error.strerror}") from error
 

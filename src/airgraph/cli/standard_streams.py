@@ -42,9 +42,10 @@ def open_streams() -> None:
         sys.stdout = _text(descriptor, "w", sys.stdout)
     if sys.stderr is sys.__stderr__:
         is_nowhere = sys.stderr is None
-        descriptor = os.open(os.devnull, os.O_WRONLY) if is_nowhere else sys.stderr.fileno()
-        sys.stderr = _text(descriptor, "w", sys.stderr)
-        sys.stderr.buffer.raw.is_nowhere = is_nowhere
+        descriptor = os.open(os.devnull, os.O_WRONLY) if sys.stderr is None else sys.stderr.fileno()
+        stream = _text(descriptor, "w", sys.stderr)
+        stream.buffer.raw.is_nowhere = is_nowhere
+        sys.stderr = stream
 
 
 def complain(message: str) -> None:
