@@ -23,12 +23,16 @@ class TORCH_PYTHON_API ToIValueAllowNumbersAsTensors {
 namespace airgraph {
 namespace {
 
+template <class... Text>
+[[noreturn]] void refuse(const c10::FunctionSchema& schema, const Text&... text) {
+  TORCH_CHECK(false, "a call does not fit its schema: ", c10::str(text...), ": ", schema);
+}
+
 c10::IValue value_of(const c10::FunctionSchema& schema, const c10::Argument& argument, pybind11::handle given) {
   try {
     return torch::jit::toIValue(given, argument.real_type(), argument.N());
   } catch (const pybind11::cast_error&) {
-    TORCH_CHECK(false, schema.name(), "() wants ", argument.type()->repr_str(), " as '", argument.name(), "', not ",
-                std::string(pybind11::repr(given)), ". Declaration: ", schema);
+    refuse(schema, argument.name(), " is ", std::string(pybind11::repr(given)));
   }
 }
 
@@ -38,8 +42,6 @@ torch::jit::Stack arguments_of(const c10::FunctionSchema& schema, const pybind11
                                const pybind11::dict& kwargs) {
   const torch::jit::ToIValueAllowNumbersAsTensors wrap_numbers(true);
   const auto& asked = schema.arguments();
-  TORCH_CHECK(args.size() <= asked.size(), schema.name(), "() takes at most ", asked.size(), " arguments, not ",
-              args.size(), ". Declaration: ", schema);
   torch::jit::Stack stack;
   stack.reserve(asked.size());
   size_t from_kwargs = 0;
@@ -50,14 +52,15 @@ torch::jit::Stack arguments_of(const c10::FunctionSchema& schema, const pybind11
     } else if (kwargs.contains(argument.name().c_str())) {
       stack.push_back(value_of(schema, argument, kwargs[argument.name().c_str()]));
       ++from_kwargs;
-    } else {
-      TORCH_CHECK(argument.default_value().has_value(), schema.name(), "() misses a value for '", argument.name(),
-                  "'. Declaration: ", schema);
+    } else if (argument.default_value()) {
       stack.push_back(*argument.default_value());
+    } else {
+      refuse(schema, argument.name(), " is missing");
     }
   }
-  TORCH_CHECK(from_kwargs == kwargs.size(), schema.name(), "() does not take all of ",
-              std::string(pybind11::repr(kwargs)), ". Declaration: ", schema);
+  if (args.size() > asked.size() || from_kwargs != kwargs.size()) {
+    refuse(schema, "it takes less than ", std::string(pybind11::repr(args)), std::string(pybind11::repr(kwargs)));
+  }
   return stack;
 }
 

@@ -18,6 +18,7 @@ _OF_FAULTS = {
     "a stream without segments",
     "is missing or no tensor",
     "bytes does not fit a buffer of",
+    "a call does not fit its schema",
 }
 _OF_FILES = ("CacheError", "CannotCapture")
 
