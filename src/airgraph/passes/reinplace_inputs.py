@@ -28,7 +28,6 @@ __all__ = ["reinplace_inputs"]
 log = logging.getLogger(__name__)
 
 _aten = torch.ops.aten
-_ABSOLUTE_VIEWS = {_aten.as_strided.default, _aten.as_strided_scatter.default}
 
 
 def reinplace_inputs(gm: GraphModule) -> int:
@@ -104,7 +103,7 @@ def _obstacle(target: Node, chain: list[Link], copy: Node, use: MemoryUse, order
             return f"{step.node.name} is an output, which needs memory of its own"
         if use.written(step.node, after=copy):
             return f"{step.node.name} is written after it was copied"
-        if any(user.target in _ABSOLUTE_VIEWS for user in users):
+        if use.aliases.absolute_view(step.node) is not None:
             return f"a view of {step.node.name} counts from the start of its storage"
         if not same_form(step.node, step.whole) and any(is_view(user) for user in users if user not in known_views):
             return f"strides of {step.node.name} differ from the input's, and a view of it is taken"

@@ -56,6 +56,9 @@ def why_not_in_place(node: Node, aliases: Aliases) -> str | None:
     later = aliases.used_after(base, node)
     if later is not None:
         return f"{later.name} takes the old value afterwards"
+    absolute = aliases.absolute_view(node)
+    if absolute is not None:
+        return f"{absolute.name} counts from the start of its storage"
     others = nodes_in((node.args[1:], node.kwargs))
     overlapping = [other for other in others if aliases.roots(other) & aliases.roots(base)]
     if overlapping and not (is_elementwise(node) and all(other is base for other in overlapping)):

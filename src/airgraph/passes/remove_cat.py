@@ -126,6 +126,9 @@ class _Planner:
             return "is an output"
         if self._use.written(part):
             return "is written"
+        absolute = self._use.aliases.absolute_view(part)
+        if absolute is not None:
+            return f"is seen by {absolute.name} from the start of its storage"
         # Joins that are replaced read whatever the strides are.
         others = [user for user in self._use.aliases.users(part) if user is not node and user not in self.joins]
         if _same_strides(part, node):

@@ -17,6 +17,14 @@ __all__ = ["Aliases"]
 # Higher-order operators that write nothing and return new tensors.
 _FUNCTIONAL = {torch.ops.higher_order.auto_functionalized, torch.ops.higher_order.auto_functionalized_v2}
 
+_aten = torch.ops.aten
+_ABSOLUTE_VIEWS = {
+    _aten.as_strided.default,
+    _aten.as_strided_.default,
+    _aten.as_strided_copy.default,
+    _aten.as_strided_scatter.default,
+}
+
 
 class Aliases:
     """The storages of a graph: each node belongs to those of the nodes that made them.
@@ -58,6 +66,11 @@ class Aliases:
     def users(self, node: Node) -> set[Node]:
         """All nodes that may read or write the memory of this one."""
         return {user for member in self.sharing(node) for user in member.users}
+
+    def absolute_view(self, node: Node) -> Node | None:
+        """A user of this memory that counts from the start of its storage, so that it would be another view of a value
+        that lies elsewhere in one; None if there is none."""
+        return next((user for user in self.users(node) if user.target in _ABSOLUTE_VIEWS), None)
 
     def used_after(self, node: Node, moment: Node) -> Node | None:
         """A node after `moment` that takes the memory of `node`, the output included; None if there is none."""

@@ -57,11 +57,9 @@ class MemoryUse:
         """Whether a copy `new` of `old`, equal in form, can be replaced by `old` itself.
 
         Nobody may write either while the other is needed, except what it holds already, and no output may come to share
-        memory with an input or with another output.
+        memory with an input or with another output. No view may count from the start of the storage of `new`.
         """
-        if self.handed_out(new):
-            return False
-        if self.written(new):
+        if self.handed_out(new) or self.written(new) or self.aliases.absolute_view(new) is not None:
             return False
         users = [user for user in self.aliases.users(new) if not is_view(user)]
         roots = self.aliases.roots(old)
