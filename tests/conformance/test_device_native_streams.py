@@ -295,3 +295,48 @@ def test_events_of_the_cpu_are_refused_by_torch_itself(backend: str) -> None:
         program(torch.ones(2))
     with pytest.raises(IndexError, match="deque index out of range"):
         torch.compile(program, backend=backend)(torch.ones(2))
+
+
+class StreamInAScope(nn.Module):
+    """Its operator is on torch's stream, which is in order with all else; on the tag's nothing would be."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.side = torch.Stream(device)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = (x + 1).exp().log()
+        self.side.wait_stream(torch.accelerator.current_stream())
+        with airgraph.scope.stream("a"), self.side:
+            beside = first * 2
+        torch.accelerator.current_stream().wait_stream(self.side)
+        return beside + 0
+
+
+class ScopeInAStream(nn.Module):
+    """Its operator is on the tag's stream, which an event orders."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.side = torch.Stream(device)
+        self.forked, self.joined = airgraph.Event("forked"), airgraph.Event("joined")
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = (x + 1).exp().log()
+        self.forked.record()
+        with airgraph.scope.stream("b"), self.side, airgraph.scope.stream("a"):
+            self.forked.wait()
+            beside = first * 2
+            self.joined.record()
+        self.joined.wait()
+        return beside + 0
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", [StreamInAScope, ScopeInAStream])
+def test_the_innermost_block_counts(kind: Callable[[str], nn.Module], native: str) -> None:
+    model = kind(native)
+    compiled = torch.compile(model, backend="airgraph", fullgraph=True, options={"stream_check": "error"})
+    for call in range(5):
+        found = compiled(torch.full((64,), float(call), device=native))
+        torch.testing.assert_close(found.cpu(), torch.full((64,), 2.0 * call + 2), rtol=1e-5, atol=0)

@@ -18,12 +18,12 @@ from airgraph.passes.analysis.aliases import Aliases
 from airgraph.program.nodes import notes
 from airgraph.program.run_as_traced import is_external_object
 from airgraph.program.stream_marks import (
-    SCOPE,
     event_of,
     is_token,
     is_wait_for_tensors,
     keep_for,
     record_of,
+    torchs_stream,
     wait_for,
 )
 from airgraph.program.streams import free_tag, put_on, stream_of
@@ -113,11 +113,11 @@ def _unwrap_control_dependencies(gm: GraphModule) -> None:
 
 
 def _name_streams(graph: Graph) -> None:
-    """Put what is on one of torch's own streams on the stream of a tag, unless a scope says otherwise."""
+    """Put what is on one of torch's own streams on the stream of a tag, unless a scope within says otherwise."""
     for node in graph.nodes:
-        custom = node.meta.get("custom") or {}
-        if node.op == "call_function" and "stream" in custom and SCOPE not in custom:
-            _put_on_native(node, custom["stream"])
+        number = torchs_stream(node)
+        if node.op == "call_function" and number is not None:
+            _put_on_native(node, number)
 
 
 def _put_on_native(node: Node, number: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Interpreter, Node
 
-from airgraph.program.stream_marks import SCOPE
+from airgraph.program.stream_marks import torchs_stream
 
 __all__ = ["HOST_WAITS", "call_on_streams", "is_external_object", "why_it_runs_as_it_is"]
 
@@ -79,9 +79,8 @@ def call_on_streams(gm: GraphModule) -> Callable[..., Any]:
 
 def _block_of(node: Node) -> int | None:
     """The number of the stream whose block an operator lies in."""
-    custom = node.meta.get("custom") or {}
-    number = custom.get("stream")
-    return number if node.op == "call_function" and isinstance(number, int) and SCOPE not in custom else None
+    number = torchs_stream(node)
+    return number if node.op == "call_function" and isinstance(number, int) else None
 
 
 def is_external_object(node: Node) -> bool:

@@ -16,6 +16,7 @@ import torch
 from torch.fx import Graph, Node
 from torch.fx.traceback import annotate
 
+from airgraph.arguments import shown
 from airgraph.errors import OptionError, StreamError
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "record_stream",
     "scope_depth",
     "stream",
+    "torchs_stream",
     "wait",
     "wait_for",
 ]
@@ -90,7 +92,8 @@ def stream(tag: str, priority: int = 0) -> Iterator[None]:
     _check_tag(tag)
     check_priority(priority)
     if torch.compiler.is_compiling():
-        with annotate({SCOPE: tag, PRIORITY: priority}):
+        # A key of its own for each tag: keys keep the order in which blocks were entered.
+        with annotate({SCOPE: tag, PRIORITY: priority, _entered(tag): True}):
             yield
     else:
         _scopes.tags.append(tag)
@@ -98,6 +101,20 @@ def stream(tag: str, priority: int = 0) -> Iterator[None]:
             yield
         finally:
             _scopes.tags.pop()
+
+
+def _entered(tag: str) -> str:
+    return f"{SCOPE} {tag}"
+
+
+def torchs_stream(node: Node) -> int | None:
+    """The number of torch's own stream whose block a traced node lies in, where no block of a tag lies within that."""
+    custom = node.meta.get("custom") or {}
+    number = custom.get("stream")
+    if not isinstance(number, int) or SCOPE not in custom:
+        return number
+    keys = list(custom)
+    return number if keys.index("stream") > keys.index(_entered(custom[SCOPE])) else None
 
 
 def current_scope() -> str | None:
@@ -248,12 +265,12 @@ def keep_for(graph: Graph, tensor: Node, tag: str) -> Node:
 def check_priority(priority: int) -> None:
     """Raises StreamError for what a device could not take as a priority."""
     if isinstance(priority, bool) or not isinstance(priority, int) or not -(1 << 31) <= priority < 1 << 31:
-        raise StreamError(f"priority: expected an integer of Python's that fits in 32 bits, got {priority!r}")
+        raise StreamError(f"priority: expected an integer of Python's that fits in 32 bits, got {shown(priority)}")
 
 
 def _check_tag(tag: str) -> None:
     if not isinstance(tag, str) or not tag:
-        raise StreamError(f"tag: expected a text that is not empty, got {tag!r}")
+        raise StreamError(f"tag: expected a text that is not empty, got {shown(tag)}")
     if any("\ud800" <= letter <= "\udfff" for letter in tag):
         # Half of a pair of UTF-16, which no file and no operator takes.
         raise StreamError(f"tag: expected a text that can be written as UTF-8, got {tag!r}")

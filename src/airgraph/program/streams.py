@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch.fx import Graph, Node
 
 from airgraph.errors import StreamError
 from airgraph.program import source_lines
 from airgraph.program.nodes import notes
-from airgraph.program.stream_marks import DEFAULT, PRIORITY, SCOPE, event_of
+from airgraph.program.stream_marks import DEFAULT, PRIORITY, SCOPE, event_of, torchs_stream
 
 __all__ = ["check_events", "free_tag", "priorities_of", "priority_of", "put_on", "stream_of", "streams_of"]
 
 
 def stream_of(node: Node) -> str | None:
     """The stream a node was put on, as its notes, its scope or torch's annotation say; None: the default one."""
-    stream, custom = notes(node).get("stream"), node.meta.get("custom")
-    if stream is None and custom:
-        stream = custom.get(SCOPE, custom.get("stream"))
+    stream: Any = notes(node).get("stream")
+    if stream is None:
+        stream = torchs_stream(node)
+    if stream is None:
+        stream = (node.meta.get("custom") or {}).get(SCOPE)
     return None if stream is None or stream == DEFAULT else str(stream)
 
 
