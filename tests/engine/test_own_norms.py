@@ -87,17 +87,22 @@ def test_a_sum_that_float32_cannot_hold_is_no_loss(dtype: torch.dtype, size: int
 @pytest.mark.parametrize("size", [5, 16, 300])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_a_variance_that_float32_cannot_hold_is_no_loss(dtype: torch.dtype, size: int) -> None:
-    x = torch.randn(3, size, dtype=torch.float64)
+    x = torch.randn(5, size, dtype=torch.float64)
     x[0] *= 1e25
     x[1, size - 1] = 1e30
     x[2, 0] = -3e38
+    # Even the distance from the mean is more than float32 holds.
+    x[3] = 3e38
+    x[3, size - 1] = -3e38
+    x[4] = 3e38
+    x[4, ::2] = -3e38
     x = x.to(dtype)
     weight, bias = torch.ones(size, dtype=dtype), torch.full((size,), 0.5, dtype=dtype)
     out, _, rstd = normed(x, weight, bias, size)
     exact, _, exact_rstd = NORM(x.double(), [size], weight.double(), bias.double(), EPS)
     near = {"rtol": 1e-5, "atol": 1e-5} if dtype is torch.float32 else {"rtol": 1e-2, "atol": 1e-2}
     torch.testing.assert_close(out.double(), exact, **near)
-    torch.testing.assert_close(rstd.double(), exact_rstd, rtol=near["rtol"], atol=0)
+    torch.testing.assert_close(rstd.double(), exact_rstd, rtol=near["rtol"], atol=1e-44)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)

@@ -2,13 +2,27 @@
 
 // An element of the result as eager has it, each weight scaled before it is multiplied: a group's sum may be more than
 // float32 holds though its scaled one is not, and an infinite scale makes no number of a lane's zero.
-AIRGRAPH_SIMD float scaled_one_by_one(const GroupedProducts& p, int64_t m) {
+AIRGRAPH_SIMD float scaled_first(const GroupedProducts& p, int64_t m) {
   const float* left = p.left + m * p.left_ld;
+  auto sums = Vec::zero();
   double total = 0;
-  for (int64_t k = 0; k < p.k; ++k) {
-    const int64_t g = k / p.group;
-    const int number = p.right[k] - (p.zeros == nullptr ? 0 : p.zeros[g]);
-    total += static_cast<double>(left[k]) * (static_cast<float>(number) * p.scales[g]);
+  int64_t g = 0;
+  for (int64_t begin = 0; begin < p.k; begin += p.group, ++g) {
+    const int64_t end = begin + p.group;
+    const int zero = p.zeros == nullptr ? 0 : p.zeros[g];
+    const auto zeros = Vec::set(static_cast<float>(zero)), scale = Vec::set(p.scales[g]);
+    int64_t k = begin;
+    for (; k + Vec::kWidth <= end; k += Vec::kWidth) {
+      sums = Vec::fma(Vec::load(left + k), Vec::mul(Vec::sub(Vec::load(p.right + k), zeros), scale), sums);
+    }
+    for (; k < end; ++k) {
+      total += static_cast<double>(left[k]) * (static_cast<float>(p.right[k] - zero) * p.scales[g]);
+    }
+  }
+  float lanes[Vec::kWidth];
+  Vec::store(lanes, sums);
+  for (const float lane : lanes) {
+    total += lane;
   }
   return static_cast<float>(total);
 }
@@ -57,7 +71,7 @@ AIRGRAPH_SIMD void groups_of(const GroupedProducts& p, int64_t m) {
 #pragma GCC unroll 4
   for (int i = 0; i < M; ++i) {
     const bool is_finite = found[i] - found[i] == 0;
-    p.out[(m + i) * p.out_ld] = is_finite ? found[i] : scaled_one_by_one(p, m + i);
+    p.out[(m + i) * p.out_ld] = is_finite ? found[i] : scaled_first(p, m + i);
   }
 }
 

@@ -13,6 +13,16 @@ struct SquaredFrom {
   double wide_mean;
 };
 
+// Where the distance from the mean may be more than float32 holds, or what it is divided by too little.
+AIRGRAPH_SIMD Vec::F normalised_in_double(Vec::F value, double mean, double rstd) {
+  float lanes[Vec::kWidth];
+  Vec::store(lanes, value);
+  for (float& lane : lanes) {
+    lane = static_cast<float>((lane - mean) * rstd);
+  }
+  return Vec::load(lanes);
+}
+
 // In two passes: a variance from the sum of squares would lose what is small beside the mean.
 template <class T>
 AIRGRAPH_ENTRY void run_layer_norm(const NormCall& call) {
@@ -25,12 +35,15 @@ AIRGRAPH_ENTRY void run_layer_norm(const NormCall& call) {
     const SquaredFrom squared(static_cast<float>(sum_of(from, call.count, AsItIs()) / count));
     const auto mean = squared.mean;
     const double variance = sum_of(from, call.count, squared) / count;
-    const auto rstd = Vec::set(static_cast<float>(1 / __builtin_sqrt(variance + call.eps)));
+    const double wide_rstd = 1 / __builtin_sqrt(variance + call.eps);
+    const auto rstd = Vec::set(static_cast<float>(wide_rstd));
+    const bool is_wide = variance > __FLT_MAX__;
     for (int64_t i = 0; i < call.count; i += Vec::kWidth) {
       const int64_t part = call.count - i < Vec::kWidth ? call.count - i : Vec::kWidth;
       const bool is_whole = part == Vec::kWidth;
       auto value = is_whole ? Vec::load(from + i) : Vec::load_part(from + i, part);
-      value = Vec::mul(Vec::sub(value, mean), rstd);
+      value =
+          is_wide ? normalised_in_double(value, squared.wide_mean, wide_rstd) : Vec::mul(Vec::sub(value, mean), rstd);
       const auto by = weight == nullptr ? Vec::set(1)
                       : is_whole        ? Vec::load(weight + i)
                                         : Vec::load_part(weight + i, part);
