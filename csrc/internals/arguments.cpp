@@ -32,7 +32,7 @@ c10::IValue value_of(const c10::FunctionSchema& schema, const c10::Argument& arg
   try {
     return torch::jit::toIValue(given, argument.real_type(), argument.N());
   } catch (const pybind11::cast_error&) {
-    refuse(schema, argument.name(), " is ", std::string(pybind11::repr(given)));
+    refuse(schema, argument.name(), " is of type ", Py_TYPE(given.ptr())->tp_name, ", not ", *argument.type());
   }
 }
 
@@ -44,22 +44,24 @@ torch::jit::Stack arguments_of(const c10::FunctionSchema& schema, const pybind11
   const auto& asked = schema.arguments();
   torch::jit::Stack stack;
   stack.reserve(asked.size());
-  size_t from_kwargs = 0;
+  size_t taken = 0;
   for (size_t i = 0; i < asked.size(); ++i) {
     const auto& argument = asked[i];
-    if (i < args.size()) {
+    if (i < args.size() && !argument.kwarg_only()) {
       stack.push_back(value_of(schema, argument, args[i]));
+      ++taken;
     } else if (kwargs.contains(argument.name().c_str())) {
       stack.push_back(value_of(schema, argument, kwargs[argument.name().c_str()]));
-      ++from_kwargs;
+      ++taken;
     } else if (argument.default_value()) {
       stack.push_back(*argument.default_value());
     } else {
       refuse(schema, argument.name(), " is missing");
     }
   }
-  if (args.size() > asked.size() || from_kwargs != kwargs.size()) {
-    refuse(schema, "it takes less than ", std::string(pybind11::repr(args)), std::string(pybind11::repr(kwargs)));
+  if (taken != args.size() + kwargs.size()) {
+    refuse(schema, "it takes ", taken, " of ", args.size(), " arguments by position and ",
+           std::string(pybind11::repr(pybind11::list(kwargs))), " by name");
   }
   return stack;
 }
