@@ -191,7 +191,9 @@ class GraphedCallable:
         return next(iter(self._captures.of(self._captures.key(args))), None)
 
     def _call(self, args: list[Any]) -> list[Any]:
-        warming = bool(warming_threads) and threading.get_ident() in warming_threads
+        warming = bool(warming_threads) and (me := threading.get_ident()) in warming_threads
+        if warming:
+            warming_threads[me] += 1
         if self._fallback.mode is Mode.EAGER:
             self._fallback.report_again()
         key = self._captures.key(args)
@@ -344,7 +346,7 @@ class GraphedCallable:
             raise Overlapping(f"input {index} ({plan.source}) shares memory with one that the graph writes")
         if kind is ProblemKind.MISMATCHED:
             form = graph.forms[index]
-            change = form.change(args[index]) if form is not None else "it is another kind of argument"
+            change = form.change(args[index]) if form is not None else "it has another shape, strides or dtype"
             return f"input {index} ({plan.source}): {change}"
         old, new = graph.device_graph.captured_address(index), args[index].data_ptr()
         message = f"input {index} ({plan.source}, {plan.role.value}) was at {old:#x}, now {new:#x}"

@@ -6,7 +6,7 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from airgraph import arguments
-from airgraph.capture.compiled import leads_to_compiled
 from airgraph.capture.ledger import ledger
 from airgraph.errors import OptionError
 from airgraph.runtime.careful import careful
@@ -24,8 +23,11 @@ __all__ = ["CannotGoOn", "WarmUp", "warming_threads", "warmup"]
 
 log = logging.getLogger(__name__)
 
-# The threads in which calls capture and do not execute.
-warming_threads: set[int] = set()
+# The threads in which calls capture and do not execute, and how many calls of graphs there have been in each.
+warming_threads: dict[int, int] = {}
+
+
+_COMPILED = "a function or module from torch.compile or cache_compile, or one that calls such"
 
 
 class CannotGoOn(Exception):
@@ -45,6 +47,7 @@ def warmup(compiled: Callable[..., Any], calls: Sequence[Any], *, progress: bool
     """Capture a compiled function for each of `calls`, the largest first, so that no request pays for it.
 
     compiled: from torch.compile or `cache_compile`, or what calls such a one, as a module with compiled layers does.
+    Anything else would be executed as it is: after its first call that is an OptionError.
     calls: a list: for each shape the arguments as a tuple, or one tensor.
     Call it as requests come, under `torch.no_grad()` or `torch.inference_mode()`: Dynamo compiles for one or the other.
     No graph is executed, so arguments, caches that graphs write and random numbers are as before; the Python code
@@ -53,31 +56,38 @@ def warmup(compiled: Callable[..., Any], calls: Sequence[Any], *, progress: bool
     Raises OptionError for what is not compiled, for `calls` of another form, and what `compiled` raises.
     """
     arguments.boolean("progress", progress)
-    if not callable(compiled) or not leads_to_compiled(compiled):
-        if callable(compiled) and dynamo.is_switched_off():
-            log.info("warmup: nothing is captured, for Dynamo is switched off")
-            return WarmUp(0, 0, 0.0)
-        raise OptionError(
-            "warmup: compiled: expected a function or module from torch.compile or cache_compile, or one that calls "
-            f"such, got {arguments.shown(compiled)}. Anything else would be executed."
-        )
-    if not isinstance(calls, Iterable) or isinstance(calls, (torch.Tensor, str, bytes, Mapping)):
-        raise OptionError(
-            "warmup: calls: expected a list of calls, each a tuple of arguments or a tensor, got "
-            f"{type(calls).__name__}. One call is a list of one."
-        )
-    given = [_arguments(call, i) for i, call in enumerate(calls)]
-    given.sort(key=_nbytes, reverse=True)
+    if not callable(compiled):
+        raise OptionError(f"warmup: compiled: expected {_COMPILED}, got {arguments.shown(compiled)}.")
+    given = _given(calls)
     captured, skipped = ledger.captures, len(_skipped())
     start = time.perf_counter()
-    with _warming():
+    with _warming() as me:
         for call in _tracked(given, show=progress):
             try:
                 compiled(*call)
             except CannotGoOn as stop:
                 log.info("warmup: nothing is captured past it: %s", stop)
+            # Uncompiled, it will be so at each of them.
+            if not warming_threads[me] and not dynamo.is_switched_off():
+                raise OptionError(
+                    f"warmup: compiled: expected {_COMPILED}, got {arguments.shown(compiled)}. It was executed once, "
+                    "and came to no graph of airgraph."
+                )
     elapsed_ms = (time.perf_counter() - start) * 1e3
     return WarmUp(ledger.captures - captured, len(_skipped()) - skipped, elapsed_ms)
+
+
+def _given(calls: Any) -> list[tuple[Any, ...]]:
+    """The arguments of each call, the largest first."""
+    try:
+        # These can be gone through, and are no list of calls.
+        each = iter(calls if not isinstance(calls, (torch.Tensor, str, bytes, Mapping)) else None)  # type: ignore[arg-type]
+    except TypeError:
+        raise OptionError(
+            "warmup: calls: expected a list of calls, each a tuple of arguments or a tensor, got "
+            f"{type(calls).__name__}. One call is a list of one."
+        ) from None
+    return sorted((_arguments(call, i) for i, call in enumerate(each)), key=_nbytes, reverse=True)
 
 
 def _arguments(call: Any, position: int) -> tuple[Any, ...]:
@@ -101,7 +111,7 @@ def _skipped() -> list[Any]:
 
 
 @contextmanager
-def _warming() -> Iterator[None]:
+def _warming() -> Iterator[int]:
     """Capture only, and without garbage collections, which in a large process cost more than the captures."""
     me = threading.get_ident()
     was_enabled = gc.isenabled()
@@ -109,10 +119,10 @@ def _warming() -> Iterator[None]:
     gc.disable()
     try:
         with careful():
-            warming_threads.add(me)
-            yield
+            warming_threads[me] = 0
+            yield me
     finally:
-        warming_threads.discard(me)
+        warming_threads.pop(me, None)
         if was_enabled:
             gc.enable()
 

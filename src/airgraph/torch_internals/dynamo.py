@@ -30,7 +30,6 @@ __all__ = [
     "debug_dir",
     "graph_breaks",
     "guards_on_what_is_one",
-    "is_compiled",
     "is_switched_off",
     "keep_sizes",
     "register_backend",
@@ -55,15 +54,6 @@ def is_switched_off() -> bool:
 
     stance = getattr(getattr(eval_frame, "_stance", None), "stance", "default")
     return bool(config.disable) or stance != "default"
-
-
-def is_compiled(function: object) -> bool:
-    """Whether torch.compile made it, or a module's own `compile()` serves its calls."""
-    # Of the object itself: any name of `torch.ops` is there once it is asked for.
-    own = getattr(function, "__dict__", {})
-    # Functions that Dynamo shall leave alone have the first as well.
-    made = "_torchdynamo_orig_callable" in own and not own.get("_torchdynamo_disable")
-    return made or own.get("_compiled_call_impl") is not None
 
 
 def backend_names() -> list[str]:

@@ -88,26 +88,6 @@ def _autocast() -> Any:
     return torch.autocast("cpu")
 
 
-def _compiled() -> Any:
-    import torch
-
-    return torch.compile(lambda x: x)
-
-
-def _left_alone() -> Any:
-    import torch
-
-    return torch.compiler.disable(lambda x: x)
-
-
-def _compiled_module() -> Any:
-    from torch import nn
-
-    module = nn.Module()
-    module.compile()
-    return module
-
-
 def _placeholder() -> Any:
     """Of a graph as Dynamo hands it over."""
     import torch
@@ -357,12 +337,6 @@ INTERNALS = (
     _of("torch._dynamo.variables.builder", "VariableBuilder", used_for="floats as inputs", until="as above"),
     _of("torch._dynamo.side_effects.SideEffects", "_get_modified_vars", used_for="the same", until="as above"),
     _of("torch._dynamo.eval_frame", "_stance", used_for="torch.compiler.set_stance", until="a public query"),
-    _of(
-        "torch.compile", "_torchdynamo_orig_callable", used_for="what a warm-up refuses, for it is not compiled",
-        until="a public query", example=_compiled,
-    ),
-    _of("torch.compiler.disable", "_torchdynamo_disable", used_for="as above", until="as above", example=_left_alone),
-    _of("torch.nn.Module", "_compiled_call_impl", used_for="as above", until="as above", example=_compiled_module),
     _of("torch._dynamo", "config", "list_backends", used_for="settings of a trace", until="torch.compiler has them"),
     _of(
         "torch._dynamo.graph_bytecode_inputs", "index_to_external_object_weakref",
