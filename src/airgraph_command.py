@@ -9,6 +9,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 
 __all__ = ["main"]
@@ -29,7 +30,8 @@ def main() -> None:
 def _ends_at_once_by_ctrl_c() -> Iterator[None]:
     """Importing takes seconds, and there is nothing to clean up. What is imported may swallow a KeyboardInterrupt, or
     go on half imported."""
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    is_usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not is_usual or threading.current_thread() is not threading.main_thread():
         # Such as in the background of a shell, where it is ignored.
         yield
         return
@@ -37,7 +39,7 @@ def _ends_at_once_by_ctrl_c() -> Iterator[None]:
     def end(number: int, frame: object) -> None:
         # Of a stream that the process was started without, Python makes None.
         if sys.stderr is not None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, ValueError):
                 os.write(sys.stderr.fileno(), b"airgraph: interrupted\n")
         os._exit(_EXIT_INTERRUPTED)
 
@@ -45,7 +47,8 @@ def _ends_at_once_by_ctrl_c() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if signal.getsignal(signal.SIGINT) is end:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _imported() -> Callable[[], None]:

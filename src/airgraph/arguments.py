@@ -29,7 +29,8 @@ def as_integer(value: object) -> int | None:
     is_true_or_false = isinstance(value, bool) or (isinstance(value, torch.Tensor) and value.dtype is torch.bool)
     try:
         return None if is_true_or_false else operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
+    except (TypeError, RuntimeError):
+        # The latter for a tensor without values.
         return None
 
 

@@ -145,7 +145,11 @@ class Captures:
         if reason == NEW_KEY and key in self._crowded_out:
             reason = f"key {key} was dropped by capture_limit={self._options.capture_limit}"
         start = time.perf_counter()
-        forms = tuple(map(ArgumentForm.of, args))
+        # Of weights, which may be hundreds, it is not said how they changed.
+        forms = tuple(
+            None if plan.role is InputRole.STATIC else ArgumentForm.of(args[plan.index])
+            for plan in self._program.inputs
+        )
         try:
             # The program has its casts already, and was traced under the modes that it is for.
             with without_autocast(), without_modes():

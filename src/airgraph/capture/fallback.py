@@ -105,7 +105,7 @@ class Fallback:
             warn_user(message)
 
     def check_admitted(self, args: list[Any]) -> None:
-        """Raises NotAdmitted, or RuntimeError for what eager does not allow either.
+        """Raises NotAdmitted, or RuntimeError for what AOTAutograd does not allow either.
 
         Not needed at a replay, which compares its arguments' forms with the capture's.
         """
@@ -114,7 +114,7 @@ class Fallback:
                 if args[index].is_inference():
                     raise RuntimeError(
                         f"{self._program.inputs[index].source}, an inference tensor, is written outside of inference "
-                        "mode, which PyTorch does not allow. Clone it, or call within torch.inference_mode()."
+                        "mode, which torch.compile does not allow. Clone it, or call within torch.inference_mode()."
                     )
         found = engine().first_overlap(args, self._written) if self._written else None
         if found is not None:

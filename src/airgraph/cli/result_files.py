@@ -14,17 +14,18 @@ __all__ = ["check_writable", "write_to"]
 
 def check_writable(path: Path) -> None:
     """Raises UsageProblem where a file cannot be written; nothing is changed or left behind."""
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        raise UsageProblem(f"there is no folder {folder} for {path.name}: make it first")
+    # What a link leads to need not be there yet.
+    target = Path(os.path.realpath(path))
     try:
-        if not path.exists():
+        if not target.parent.is_dir():
+            raise UsageProblem(f"there is no folder {target.parent} for {path.name}: make it first")
+        if not target.exists():
             # Such as in /proc, permissions do not tell.
-            path.open("x").close()
-            path.unlink()
-        elif path.is_file() or path.is_dir():
-            path.open("ab").close()
-        elif not os.access(path, os.W_OK):
+            target.open("x").close()
+            target.unlink()
+        elif target.is_file() or target.is_dir():
+            target.open("ab").close()
+        elif not os.access(target, os.W_OK):
             # Opening a pipe would wait for its reader.
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:

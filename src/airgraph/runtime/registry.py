@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 
 import torch
 
-from airgraph.arguments import shown
+from airgraph.arguments import as_integer, shown
 from airgraph.errors import InternalError, OptionError, UnsupportedGraph
 from airgraph.memory.locks import renew_after_fork
 from airgraph.memory.pool import MemoryPool
@@ -79,16 +79,17 @@ def _open(device_type: str) -> DeviceRuntime:
     raise UnsupportedGraph(f"no runtime for device {device_type!r}; known: {', '.join(device_types())}")
 
 
-def graph_pool_handle(device: str | torch.device | None = None) -> MemoryPool:
+def graph_pool_handle(device: str | int | torch.device | None = None) -> MemoryPool:
     """A new pool on a device, by default the CPU.
 
     Raises OptionError for what names no device, and for one that is not there or has no runtime.
     """
     # True would be the device of number 1 to some, and to PyTorch nothing.
-    if isinstance(device, bool) or not isinstance(device, (str, int, torch.device, type(None))):
+    index = as_integer(device)
+    if index is None and not isinstance(device, (str, torch.device, type(None))):
         raise OptionError(f"device: expected a device such as 'cpu' or torch.device('cuda', 0), got {shown(device)}.")
     try:
-        wanted = torch.device(device if device is not None else "cpu")
+        wanted = torch.device("cpu" if device is None else device if index is None else index)
         return runtime_for(wanted.type).open_pool(wanted)
     except (RuntimeError, UnsupportedGraph) as error:
         raise OptionError(f"device {device!r}: {error}") from error

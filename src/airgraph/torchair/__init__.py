@@ -4,6 +4,7 @@ What each setting comes to, what differs and what is refused is in docs/from_tor
 lets `import torchair` in a program that is not changed find this package.
 """
 
+import importlib
 from typing import Any
 
 from airgraph.torchair import configs, core, inference, ops, scope
@@ -31,6 +32,9 @@ __all__ = [
     "use_internal_format_weight",
 ]
 
+# Imported when they are first asked for.
+_ON_DEMAND = ("mount", "npugraph_ex")
+
 dynamo_export = refused("dynamo_export")
 register_fx_node_ge_converter = refused("register_fx_node_ge_converter")
 patch_for_hcom = refused("patch_for_hcom")
@@ -39,5 +43,7 @@ npu_format_cast_via_cpu = refused("npu_format_cast_via_cpu")
 
 
 def __getattr__(name: str) -> Any:
+    if name in _ON_DEMAND:
+        return importlib.import_module(f"{__name__}.{name}")
     why = f"is not offered: {MODULES[name]}" if name in MODULES else "is not there"
     raise AttributeError(f"torchair.{name} {why}. See from_torchair.md in the documentation of airgraph")

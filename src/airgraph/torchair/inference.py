@@ -82,6 +82,8 @@ def readable_cache(
     Its folder is made.
     """
     if isinstance(file, (str, os.PathLike)):
+        # Only for what is there to be written.
+        _readable_cache(cache_bin, print_output=False)
         arguments.path("file", file).parent.mkdir(parents=True, exist_ok=True)
     return _readable_cache(cache_bin, print_output=print_output, file=file)
 

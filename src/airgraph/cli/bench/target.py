@@ -113,7 +113,7 @@ def _of_module(module: ModuleType, place: str, attribute: str) -> Workload:
 
 def _may_be_timed(value: Any, module: ModuleType) -> bool:
     """Whether it is a model, or a function or class of this module and no other."""
-    return isinstance(value, nn.Module) or (callable(value) and value.__module__ == module.__name__)
+    return isinstance(value, nn.Module) or (callable(value) and getattr(value, "__module__", None) == module.__name__)
 
 
 def _by_convention(module: ModuleType, place: str) -> Workload:

@@ -13,6 +13,7 @@ import time
 from contextlib import AbstractContextManager
 from typing import Any
 
+from airgraph.arguments import shown
 from airgraph.errors import StreamError
 from airgraph.program.stream_marks import check_priority, current_scope, scope_depth
 from airgraph.runtime.cpu import captures
@@ -75,7 +76,7 @@ class Event:
         for name, value in given.items():
             if not isinstance(value, bool):
                 hint = " Events with a tag are airgraph.Event's." if isinstance(value, str) else ""
-                raise StreamError(f"{name}: expected True or False, got {value!r}.{hint}")
+                raise StreamError(f"{name}: expected True or False, got {shown(value)}.{hint}")
         if interprocess:
             raise StreamError("interprocess: expected False, got True: events of the CPU belong to one process")
         self.is_timed = enable_timing

@@ -63,7 +63,7 @@ def _at(position: int, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     return args[position] if position < len(args) else kwargs.get(name)
 
 
-def _holds_a_tensor(value: object) -> bool:
+def _holds_a_tensor(value: object, within: tuple[object, ...] = ()) -> bool:
     """As PyTorch tells a sequence: by its length and its elements, whatever its class. Tensors are none."""
     if isinstance(value, (torch.Tensor, *_NO_TENSORS)):
         return False
@@ -71,4 +71,8 @@ def _holds_a_tensor(value: object) -> bool:
         return False
     if not hasattr(value, "__len__") or not hasattr(value, "__getitem__"):
         return False
-    return any(isinstance(each, torch.Tensor) or _holds_a_tensor(each) for each in value)  # type: ignore[attr-defined]
+    if any(value is outer for outer in within):
+        # Within itself: PyTorch refuses it.
+        return False
+    held = (*within, value)
+    return any(isinstance(each, torch.Tensor) or _holds_a_tensor(each, held) for each in value)  # type: ignore[attr-defined]
