@@ -9,7 +9,6 @@ import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 __all__ = ["read_of"]
@@ -67,7 +66,8 @@ def _holds_a_tensor(value: object, within: tuple[object, ...] = ()) -> bool:
     """As PyTorch tells a sequence: by its length and its elements, whatever its class. Tensors are none."""
     if isinstance(value, (torch.Tensor, *_NO_TENSORS)):
         return False
-    if isinstance(value, np.ndarray) and value.dtype != object:
+    # An array of NumPy's, which need not be installed, of anything but objects.
+    if getattr(getattr(value, "dtype", None), "kind", "O") != "O":
         return False
     if not hasattr(value, "__len__") or not hasattr(value, "__getitem__"):
         return False
