@@ -127,7 +127,7 @@ class CachedFunction:
         return self._without_door(args)
 
     def _without_door(self, args: tuple[Any, ...]) -> Any:
-        """What the door has not served. Every call that returns is a hit or a miss."""
+        """What the door has not served. Every call is a hit or a miss."""
         entries = self._entries
         try:
             for entry in entries:

@@ -26,7 +26,6 @@ log = logging.getLogger(__name__)
 # The threads in which calls capture and do not execute, and how many calls of graphs there have been in each.
 warming_threads: dict[int, int] = {}
 
-
 _COMPILED = "a function or module from torch.compile or cache_compile, or one that calls such"
 
 
@@ -79,15 +78,14 @@ def warmup(compiled: Callable[..., Any], calls: Sequence[Any], *, progress: bool
 
 def _given(calls: Any) -> list[tuple[Any, ...]]:
     """The arguments of each call, the largest first."""
-    try:
-        # These can be gone through, and are no list of calls.
-        each = iter(calls if not isinstance(calls, (torch.Tensor, str, bytes, Mapping)) else None)  # type: ignore[arg-type]
-    except TypeError:
+    can_be_gone_through = hasattr(calls, "__iter__") or hasattr(calls, "__getitem__")
+    # These can, and are no list of calls.
+    if not can_be_gone_through or isinstance(calls, (torch.Tensor, str, bytes, Mapping)):
         raise OptionError(
             "warmup: calls: expected a list of calls, each a tuple of arguments or a tensor, got "
             f"{type(calls).__name__}. One call is a list of one."
-        ) from None
-    return sorted((_arguments(call, i) for i, call in enumerate(each)), key=_nbytes, reverse=True)
+        )
+    return sorted((_arguments(call, i) for i, call in enumerate(calls)), key=_nbytes, reverse=True)
 
 
 def _arguments(call: Any, position: int) -> tuple[Any, ...]:
