@@ -74,3 +74,10 @@ def test_import_starts_nothing_expensive() -> None:
 def test_every_error_is_an_airgraph_error() -> None:
     for name in airgraph.errors.__all__:
         assert issubclass(getattr(airgraph.errors, name), airgraph.errors.AirgraphError)
+
+
+def test_modules_of_torchairs_names_come_when_they_are_asked_for() -> None:
+    assert callable(airgraph.torchair.mount.mount)
+    assert airgraph.torchair.npugraph_ex.__name__ == "airgraph.torchair.npugraph_ex"
+    with pytest.raises(AttributeError, match="torchair.nothing is not there"):
+        airgraph.torchair.nothing

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 from process import run_command
+
+import airgraph_command
 
 _SAID = "airgraph: interrupted\n"
 
@@ -44,3 +47,19 @@ def test_a_command_that_runs_is_interrupted_as_before(tmp_path: Path) -> None:
     )
     ended = run_command("command.py", folder=tmp_path)
     assert (ended.returncode, ended.stdout) == (0, "seen\n")
+
+
+def test_a_thread_that_gets_no_signals_runs_the_command_too() -> None:
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            with airgraph_command._ends_at_once_by_ctrl_c():
+                pass
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert not raised
